@@ -14,7 +14,7 @@ import (
 	"slices"
 )
 
-// durabilityVariants has a Gatekit that records no message (the baseline), and one for each
+// durabilityVariants are the baseline, a Gatekit that records no message, and one variant for each
 // durability.
 var durabilityVariants = []variant{
 	{name: baseline, unlogged: true},
@@ -23,8 +23,8 @@ var durabilityVariants = []variant{
 	{name: "async", auditKeys: "durability = \"async\"\n"},
 }
 
-// auditVariants returns the durabilityVariants and one more, which sends all records to a file and
-// to the webhook at hookURL.
+// auditVariants returns the durabilityVariants and one more variant. That variant sends all records
+// to a file and to the webhook at hookURL.
 func auditVariants(hookURL string) []variant {
 	return append(slices.Clone(durabilityVariants), variant{
 		name:      "write, two sinks",
@@ -36,7 +36,7 @@ func auditVariants(hookURL string) []variant {
 }
 
 // unloggedOverlay writes an overlay file for go build and returns its path. A gatekit that is built
-// with it records no message. The product always records.
+// with this overlay records no message. The product always records messages.
 func unloggedOverlay(dir, root string) (overlay string, err error) {
 	path := filepath.Join(root, "audit", "log.go")
 	source, err := os.ReadFile(path)
@@ -63,7 +63,7 @@ func unloggedOverlay(dir, root string) (overlay string, err error) {
 }
 
 // measureAudit compares each of the auditVariants with the Gatekit that records no message. The
-// webhook's server runs in this process, beside the client.
+// server of the webhook runs in the client's process.
 func (p *plan) measureAudit(s setup, out report) (err error) {
 	if s.unloggedGatekit, err = buildUnlogged(s.dir); err != nil {
 		return err

@@ -22,17 +22,20 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// buildGatekit builds Gatekit for a test or benchmark.
+// buildGatekit builds Gatekit for a test or benchmark. With -short, it skips the test.
 func (p *plan) buildGatekit(t testing.TB) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("left out by -short: builds gatekit and starts it many times")
+	}
 	var err error
 	if p.gatekit, err = buildGatekit(t.TempDir(), ""); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// TestEverythingRuns measures each case once, for a moment. It does not check the figures, which
-// mean nothing on a busy machine.
+// TestEverythingRuns measures each case once, for a moment, and counts the rows of the report. It
+// does not check the figures, which mean nothing on a busy machine.
 func TestEverythingRuns(t *testing.T) {
 	p := newPlan()
 	p.buildGatekit(t)
@@ -149,7 +152,7 @@ func TestPluginsForwardTextUnchanged(t *testing.T) {
 				}
 				text := member([]byte("{"+m.params[strings.Index(m.params, `"text"`):]), "text")
 				if !bytes.Contains(result, text) {
-					t.Errorf("the answer does not have the %s of text that were sent",
+					t.Errorf("the answer does not contain the %s of text that were sent",
 						formatBytes(size))
 				}
 			}
@@ -157,7 +160,8 @@ func TestPluginsForwardTextUnchanged(t *testing.T) {
 	}
 }
 
-// BenchmarkCall measures the calls of the command as Go benchmarks, one call per operation.
+// BenchmarkCall measures the calls of the part "calls" as Go benchmarks, with one call per
+// operation.
 func BenchmarkCall(b *testing.B) {
 	p := newPlan()
 	p.buildGatekit(b)
@@ -186,7 +190,7 @@ func BenchmarkCall(b *testing.B) {
 	}
 }
 
-// benchmarkCalls makes b.N calls with that many workers.
+// benchmarkCalls makes b.N calls, spread over the workers.
 func benchmarkCalls(b *testing.B, t *target, workers, size int) {
 	m := echoCall(t.tool, size)
 	b.SetBytes(int64(size))
@@ -198,7 +202,7 @@ func benchmarkCalls(b *testing.B, t *target, workers, size int) {
 	}
 }
 
-// BenchmarkRelayMessage measures what the relay does to a message, without its transport.
+// BenchmarkRelayMessage measures the relay's work on a message, without the transport.
 func BenchmarkRelayMessage(b *testing.B) {
 	for _, size := range []int{1 << 10, 64 << 10, 1 << 20} {
 		b.Run(formatBytes(size), func(b *testing.B) {

@@ -36,9 +36,9 @@ const (
 
 // message is a request without its id, or a notification.
 type message struct {
-	method, name string // name is that of the tool, "" for none
+	method, name string // name is the name of the tool, if any
 	params       string // the members of params
-	notify       bool   // it is a notification
+	notify       bool   // the message is a notification
 }
 
 // append appends the message in the form of the era to dst.
@@ -75,7 +75,8 @@ func echoCall(tool string, n int) message {
 		params: `"name":"` + tool + `","arguments":{"text":"` + text + `"}`}
 }
 
-// client makes one call at a time for each of its workers, numbered from 0.
+// client makes calls for its workers, which are numbered from 0. Each worker makes one call at a
+// time.
 type client interface {
 	// do sends a message and returns the answer; nil for a notification. The answer is valid until
 	// the worker's next call.
@@ -83,8 +84,8 @@ type client interface {
 	close() error
 }
 
-// call sends a message and returns the result. If the server answers with an error, call returns
-// one.
+// call sends a message and returns the result of the answer. If the server answers with an error,
+// call returns an error.
 func call(c client, worker int, m message) ([]byte, error) {
 	answer, err := c.do(worker, m)
 	if err != nil || m.notify {
@@ -247,7 +248,7 @@ type stdioClient struct {
 
 type stdioWorker struct {
 	out      []byte
-	in       []byte
+	in       []byte        // the last answer
 	received chan struct{} // gets a value when in has an answer
 	id       int
 }

@@ -24,10 +24,10 @@ import (
 	"gatekit/core/upstream"
 )
 
-// BenchmarkCore measures one call through all of Gatekit except its transports, in one process. The
-// result is the cost of Gatekit without net/http and pipes. It varies less than measurements
-// between processes, so it can be used with -cpuprofile and benchstat. cpu-ns/op is valid on a busy
-// machine, too.
+// BenchmarkCore measures one call through all of Gatekit except its transports, in one process. So
+// the result does not include the cost of net/http and pipes. It varies less than a measurement
+// across processes, so -cpuprofile and benchstat are useful with it. The metric cpu-ns/op is valid
+// even on a busy machine.
 func BenchmarkCore(b *testing.B) {
 	for _, e := range []era{legacy, modern} {
 		for _, size := range []int{1 << 10, 64 << 10} {
@@ -82,8 +82,8 @@ func BenchmarkCore(b *testing.B) {
 	}
 }
 
-// reportCPU starts to measure processor time, and returns a function that reports the time since
-// then.
+// reportCPU starts to measure processor time. The returned function reports the time used since
+// then, divided by b.N.
 func reportCPU(b *testing.B) func() {
 	used := func() int64 {
 		var u unix.Rusage
@@ -94,8 +94,8 @@ func reportCPU(b *testing.B) func() {
 	return func() { b.ReportMetric(float64(used()-before)/float64(b.N), "cpu-ns/op") }
 }
 
-// newEndpoint returns an endpoint as cmd/gatekit makes it, with one server and an audit log on
-// disk.
+// newEndpoint returns an endpoint that is built like the endpoint of cmd/gatekit, with one server
+// and an audit log on disk.
 func newEndpoint(b *testing.B, o upstream.Options) *downstream.Endpoint {
 	log, err := audit.Open(audit.Options{File: filepath.Join(b.TempDir(), "audit.jsonl")})
 	if err != nil {

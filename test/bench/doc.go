@@ -13,59 +13,62 @@
 //	go test ./test/bench -run - -bench Call/http-http   # the calls as Go benchmarks
 //
 // The parts plugins, policies, audit and telemetry use only the first of -routes and of -eras. With
-// -bodies none Gatekit does not compute the SHA-256 of each body; the difference is its cost.
+// -bodies none Gatekit does not compute the SHA-256 of each body. The difference to -bodies digest
+// is the cost of these digests.
 //
 // # What is measured
 //
 // The client, the proxy and the backend are separate processes. All of them run this binary, except
-// Gatekit, which is built from ./cmd/gatekit. It has no stages. Its audit log is on and has digests
-// of the bodies; each record is passed to the operating system before the message is forwarded. The
-// client and the backend use no SDK, so that the measurement does not include the cost of an SDK:
-// their messages are made by hand. The backend's tool echo returns the text of the call.
+// Gatekit, which is built from ./cmd/gatekit. Gatekit has no stages. Its audit log is on and has
+// digests of the bodies. Each record is passed to the operating system before the message is
+// forwarded. The client and the backend make their messages by hand, so that the measurement does
+// not include the cost of an SDK. The backend's tool echo returns the text of the call.
 //
-// The same calls go to the backend directly, through the relay and through Gatekit, in turns of a
-// fraction of a second, for a number of rounds. The relay does the least that a proxy of whole
-// messages must do on net/http or pipes. It buffers a message (in reused memory), finds the members
-// of the envelope without validation, forwards the message with a new id, and restores the client's
-// id in the answer. It has no policy and no log.
+// The client makes the same calls directly, through the relay and through Gatekit. It measures each
+// of these targets for a fraction of a second, one after the other, and repeats this for a number
+// of rounds. The relay does the least that a proxy of whole messages must do on net/http or pipes.
+// It buffers a message (in reused memory), finds the members of the envelope without validation,
+// forwards the message with a new id, and restores the client's id in the answer. It has no policy
+// and no log.
 //
 // # How to read the report
 //
 //   - direct p50, rate: the median duration of a call, and calls per second. The direct connection
 //     of http-stdio is stdio: the time added on this route includes the whole cost of HTTP.
-//   - +p50, +p99: the time that the proxy adds to the direct p50 and p99. It is the median, over
-//     the rounds, of the difference within a round.
+//   - +p50, +p99: the time that the proxy adds to the direct p50 and p99. Each round has its own
+//     difference; the report has the median of these differences.
 //   - cpu/call: processor time of the proxy's process (not of its children) per call.
-//   - gatekit : relay: the quotients of +p50, rate and cpu/call, with the goal in brackets.
+//   - gatekit : relay: the quotients of +p50, rate and cpu/call, with goals in brackets.
 //
 // Figures in microseconds are valid for one machine and one hour. The quotients differ little from
 // machine to machine: by 10 to 15 % for +p50 and cpu/call, by more for +p99 and rates. No test
-// checks them, because a test that fails on a busy machine is soon ignored.
+// checks the figures, because a test that fails on a busy machine is soon ignored.
 //
 // Plugins are compared with a Gatekit without plugins, in the same rounds. +p50 and +p99 are the
-// time that plugins add to a call, which is two messages. share is the quotient of the rates. Three
-// kinds of plugins are measured:
+// time that plugins add to a call. A call has two messages. share is the rate with plugins divided
+// by the rate without. Three kinds of plugins are measured:
 //
 //   - external plugins, which run this binary and allow everything
-//   - three instances of the built-in plugin limits, which share a process and so a round trip
+//   - three instances of the built-in plugin limits, which share a process and one round trip
 //   - the built-in plugins that read all texts
 //
-// The client, the backend, Gatekit and the plugins share the machine's cores. More processor time
-// of any of them lowers the share.
+// The client, the backend, Gatekit and the plugins share the machine's cores. If one of these
+// processes needs more processor time, the share falls.
 //
 // Policies are compared in the same way: the default rules of gatekit wrap, two library rules that
-// read no body, and fifty files with one rule each, for one tool or for all. No rule matches: the
-// text of the call is no path, and the other arguments that rules read are absent.
+// read no body, and two sets of fifty files with one rule each. In the first set each rule is for
+// one tool, in the second set for all tools. No rule matches: the text of the call is no path, and
+// the other arguments that rules read are absent.
 //
 // The durabilities of the audit log are compared with a Gatekit that records no message. That
-// binary is built only for this comparison (go build -overlay); the product always records. A call
-// has two records.
+// binary is built only for this comparison (go build -overlay); the product always records
+// messages. A call has two records.
 //
-// Telemetry is compared in the same way: metrics that are counted but never read, and spans of
-// every call, or of one call in a hundred. The collector discards the spans.
+// Telemetry is compared in the same way. Gatekit counts metrics, which nobody reads. Some variants
+// also send spans of every call, or of one call in a hundred, to a collector, which discards them.
 //
 // The merged list of several servers is compared with the list of one server that has all the
-// tools: a client without an aggregator would use such a server. The memory measured is that of the
-// proxy's process (VmRSS), including its code. Profiles come from a build that adds a profiler to
-// cmd/gatekit (go build -overlay); the product has none.
+// tools: a client without an aggregator would use such a server. The memory measured is the memory
+// of the proxy's process (VmRSS), including its code. Profiles come from a build that adds a
+// profiler to cmd/gatekit (go build -overlay); the product has no profiler.
 package main

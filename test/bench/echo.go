@@ -35,9 +35,9 @@ func serveEchoStdio() error {
 	}
 }
 
-// serveEchoHTTP serves HTTP on a free port, whose address it prints, until stdin ends. At the path
-// /tools/N/… it has N tools. A path that ends in /streams has a GET stream, as servers have that
-// send notifications.
+// serveEchoHTTP serves HTTP on a free port until stdin ends. It prints the address first. A client
+// of the path /tools/N/… sees N tools. A path that ends in /streams offers a GET stream, like
+// servers that send notifications.
 func serveEchoHTTP() error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -122,7 +122,8 @@ func appendBody(dst []byte, r io.Reader, length int64) ([]byte, error) {
 	return dst[:length], err
 }
 
-// appendAnswer appends the answer to a message; nothing to a notification.
+// appendAnswer appends the answer to the message msg to dst. If msg is a notification, it appends
+// nothing. The server has as many tools as the parameter tools says.
 func appendAnswer(dst, msg []byte, tools int) []byte {
 	id, method, params := member(msg, "id"), member(msg, "method"), member(msg, "params")
 	if len(id) == 0 || len(method) == 0 {
@@ -166,7 +167,7 @@ func appendAnswer(dst, msg []byte, tools int) []byte {
 	return append(dst, "}}"...)
 }
 
-// appendTool appends the tool with the number i. It has 765 bytes, a common size.
+// appendTool appends the tool with the number i. The tool has 765 bytes, a common size.
 func appendTool(dst []byte, i int) []byte {
 	if i == 0 {
 		dst = append(dst, `{"name":"echo"`...)

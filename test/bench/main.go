@@ -70,11 +70,11 @@ type plan struct {
 	eras                    listFlag[era]
 	sizes, workers          listFlag[int]
 	rounds                  int
-	turn                    time.Duration // how long a target is measured in each round
-	calls, sessions         int           // for the parts memory and sessions
-	gatekit, profile        string        // path of a binary; folder for profiles
-	bodies                  string        // setting of the audit log
-	servers, toolsPerServer int           // for the part list
+	turn                    time.Duration // time for which a target is measured in one round
+	calls, sessions         int           // calls in the part memory, sessions in the part sessions
+	gatekit, profile        string        // path of the binary to measure; folder for profiles
+	bodies                  string        // setting "bodies" of the audit log
+	servers, toolsPerServer int           // servers in the part list, and tools of each server
 }
 
 func newPlan() plan {
@@ -206,8 +206,8 @@ func (p *plan) measureCalls(s setup, out report) error {
 	return nil
 }
 
-// measureBridge compares gatekit with a server of the client's era and gatekit with a server of the
-// other era.
+// measureBridge measures gatekit in two cases: with a server of the client's era, and with a server
+// of the other era.
 func (p *plan) measureBridge(s setup, out report) error {
 	if !slices.Contains(p.targets, "gatekit") {
 		return nil
@@ -280,7 +280,8 @@ func buildUnlogged(dir string) (string, error) {
 	})
 }
 
-// build builds gatekit at path. overlay returns the path of an overlay for go build; "" for none.
+// build builds gatekit at path. The function overlay returns the path of an overlay file for go
+// build, or "" if none is needed.
 func build(path string, overlay func(root string) (string, error)) (string, error) {
 	b, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
 	if err != nil {

@@ -16,15 +16,16 @@ type measurement struct {
 	rate        float64 // calls per second
 	calls       int
 	cpu         time.Duration // processor time of the proxy's process for all calls
-	childrenCPU time.Duration // the same of the proxy's child processes
+	childrenCPU time.Duration // processor time of the proxy's child processes for all calls
 }
 
-// comparison has the measurements of one case: for each target, in order, one for each round. A
-// target's number is its index. The others are compared with target 0.
+// comparison has the measurements of one case: c[i][r] is the measurement of target i in round r.
+// All other targets are compared with target 0.
 type comparison [][]measurement
 
-// compare measures the targets in turn, round by round, so that load from outside affects all of
-// them. The order is reversed with every round.
+// compare measures the targets one after the other in each round, so that other load on the machine
+// affects all targets. Each round reverses the order of the round before. The parameter length is
+// the time for one target in one round.
 func compare(targets []*target, workers int, m func(*target) message, rounds int,
 	length time.Duration) (comparison, error) {
 	c := make(comparison, len(targets))
@@ -48,7 +49,7 @@ func compare(targets []*target, workers int, m func(*target) message, rounds int
 	return c, nil
 }
 
-// measure makes calls for the given time.
+// measure makes calls for as long as the parameter length says, and returns their figures.
 func measure(t *target, workers int, m message, length time.Duration) (measurement, error) {
 	var before, after, childrenBefore, childrenAfter time.Duration
 	if t.proxy != nil {
@@ -74,9 +75,9 @@ func measure(t *target, workers int, m message, length time.Duration) (measureme
 	}, nil
 }
 
-// callRepeatedly lets each worker make calls, one after another and at least one. A worker stops
-// when more returns false for the total number of calls so far. callRepeatedly returns the duration
-// of each call.
+// callRepeatedly lets each worker make calls, one after another, and at least one call. After each
+// call, more gets the number of calls of all workers so far; when it returns false, the worker
+// stops. callRepeatedly returns the duration of each call.
 func callRepeatedly(c client, workers int, m message,
 	more func(n int64) bool) ([]time.Duration, error) {
 	var (
@@ -104,7 +105,7 @@ func callRepeatedly(c client, workers int, m message,
 	return slices.Concat(durations...), errors.Join(errs...)
 }
 
-// median returns the median of f over the rounds.
+// median returns the median of the values that f returns for the rounds.
 func median[T int | float64 | time.Duration](rounds int, f func(round int) T) T {
 	values := make([]T, rounds)
 	for i := range values {
@@ -114,15 +115,15 @@ func median[T int | float64 | time.Duration](rounds int, f func(round int) T) T 
 	return values[rounds/2]
 }
 
-// added returns the time that a target adds to that of target 0: the median, over the rounds, of
-// the difference within a round.
+// added returns the time that a target adds to the time of target 0. For each round it takes the
+// difference of the two times, and returns the median of these differences.
 func (c comparison) added(target int, figure func(measurement) time.Duration) time.Duration {
 	return median(len(c[target]), func(i int) time.Duration {
 		return figure(c[target][i]) - figure(c[0][i])
 	})
 }
 
-// p50 returns a target's median over the rounds of the median duration.
+// p50 returns the median, over the rounds, of a target's p50.
 func (c comparison) p50(target int) time.Duration {
 	return median(len(c[target]), func(i int) time.Duration { return c[target][i].p50 })
 }
@@ -137,8 +138,8 @@ func (c comparison) cpu(target int) time.Duration {
 	return c.perCall(target, func(m measurement) time.Duration { return m.cpu })
 }
 
-// perCall returns a processor time per call over all rounds. One round would be too short: the
-// kernel counts in steps of 10 ms.
+// perCall returns a processor time per call, averaged over all rounds. One round would be too
+// short, because the kernel counts in steps of 10 ms.
 func (c comparison) perCall(target int, figure func(measurement) time.Duration) time.Duration {
 	var total time.Duration
 	calls := 0
@@ -148,8 +149,8 @@ func (c comparison) perCall(target int, figure func(measurement) time.Duration) 
 	return total / time.Duration(max(calls, 1))
 }
 
-// share returns a target's rate divided by that of target 0: the median, over the rounds, of the
-// quotient within a round.
+// share returns a target's rate divided by the rate of target 0. It takes this quotient for each
+// round, and returns the median.
 func (c comparison) share(target int) float64 {
 	return median(len(c[target]), func(i int) float64 { return c[target][i].rate / c[0][i].rate })
 }

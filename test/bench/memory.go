@@ -8,8 +8,8 @@ import (
 	"io"
 )
 
-// measureMemory reads the resident memory of each proxy after many calls of each size. One process
-// serves all sizes, one after the other.
+// measureMemory reads the resident memory of each proxy after many calls of each size. The same
+// process serves the calls of all sizes, one size after the other.
 func (p *plan) measureMemory(s setup, out report) error {
 	out.memoryHeader(p.calls, p.sizes)
 	s.era = p.eras[0]
@@ -44,8 +44,8 @@ func (p *plan) measureMemory(s setup, out report) error {
 	return nil
 }
 
-// measureSessions measures the memory of an idle legacy session over HTTP with an HTTP server: with
-// the client's connection closed, and with an open GET stream.
+// measureSessions measures the memory of an idle legacy session whose client and server use HTTP.
+// It measures sessions whose client has closed its connection, and sessions with open GET streams.
 func (p *plan) measureSessions(s setup, out report) error {
 	out.sessionsHeader(p.sessions)
 	s.route, s.era, s.workers = httpHTTP, legacy, 1
@@ -65,8 +65,9 @@ func (p *plan) measureSessions(s setup, out report) error {
 	return nil
 }
 
-// memoryPerSession opens sessions and returns by how many bytes the proxy grew for each. It first
-// opens a quarter as many other sessions, so that one-time allocations are not counted.
+// memoryPerSession opens sessions and returns the memory that the proxy needs for each session.
+// Before it measures, it opens a quarter as many further sessions, so that one-time allocations are
+// not counted.
 func memoryPerSession(t *target, sessions int, streams bool) (bytes int, err error) {
 	var openStreams []io.Closer
 	defer func() {

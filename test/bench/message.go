@@ -4,16 +4,16 @@ package main
 
 import "bytes"
 
-// member returns the raw value of a member of the object obj; an empty value when there is none. It
-// does not validate, so that client, relay and backend cost as little as possible: obj must be well
-// formed.
+// member returns the raw value of a member of the object obj, or an empty value if there is no such
+// member. obj must be well formed: member does not validate it, so that client, relay and backend
+// cost as little as possible.
 func member(obj []byte, name string) []byte {
 	start, end := memberRange(obj, name)
 	return obj[start:end]
 }
 
-// memberRange returns the position of the value of a member of the object obj; 0, 0 when there is
-// none.
+// memberRange returns the position of the value of a member of the object obj, or 0, 0 if there is
+// no such member.
 func memberRange(obj []byte, name string) (start, end int) {
 	i := bytes.IndexByte(obj, '{') + 1
 	for i < len(obj) {
@@ -74,7 +74,7 @@ func valueEnd(b []byte, i int) int {
 			depth++
 		case '}', ']':
 			if depth--; depth < 0 {
-				return i // the end of the enclosing object or array
+				return i // end of the enclosing object or array
 			} else if depth == 0 {
 				return i + 1
 			}

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pipeSize is the size of every pipe. With the kernel's default of 64 KiB a larger message takes
-// several writes and reads, with a switch of processes for each.
+// pipeSize is the size of every pipe. With the kernel's default of 64 KiB, a larger message needs
+// several writes and reads, and a process switch for each of them.
 const pipeSize = 1 << 20
 
 // inheritedPipe makes an inherited end of a pipe large and non-blocking, so that waiting for it

@@ -18,21 +18,21 @@ import (
 	"gatekit/plugins/sdk"
 )
 
-// variant is a Gatekit whose configuration is compared with others.
+// variant is a Gatekit with a configuration that is compared with other configurations.
 type variant struct {
 	name      string // in the report
-	tables    string // of the configuration: plugins, policies, sinks or telemetry
+	tables    string // tables of the configuration: plugins, policies, sinks or telemetry
 	auditKeys string // keys of [audit]
-	unlogged  bool   // it is built to record no message
+	unlogged  bool   // this Gatekit is built to record no message
 }
 
-// baseline is the name of the variant that all others are compared with.
+// baseline is the name of the variant that all other variants are compared with.
 const baseline = "none"
 
 // pluginVariants returns the variants with plugins, after the baseline. Each external plugin runs
 // in a process of its own, and the built-in plugins share a process. The variant "three in one
-// process" has three instances of the plugin limits. They count the calls and allow them, which
-// takes a microsecond or two.
+// process" has three instances of the plugin limits. Each instance counts the calls and allows
+// them, which takes one or two microseconds.
 func pluginVariants() ([]variant, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -134,8 +134,8 @@ func servePlugin() {
 
 // allowStage is a stage that allows everything.
 type allowStage struct {
-	Methods []string `json:"methods"` // the methods that it inspects; none for all
-	Blind   bool     `json:"blind"`   // it does not read bodies
+	Methods []string `json:"methods"` // the methods that the stage inspects; empty for all methods
+	Blind   bool     `json:"blind"`   // the stage does not read bodies
 }
 
 func (s allowStage) Wants() pipeline.Wants { return pipeline.Wants{Methods: s.Methods} }

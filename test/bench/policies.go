@@ -13,7 +13,7 @@ import (
 	"gatekit/policies/library"
 )
 
-// policyVariants returns the variants with policies, after the baseline. It writes their files to
+// policyVariants returns the baseline and the variants with policies. It writes the policy files to
 // dir.
 func policyVariants(dir string) ([]variant, error) {
 	all := []variant{
@@ -51,7 +51,8 @@ func policyVariants(dir string) ([]variant, error) {
 // wrapDefaults is the name of the variant with the default rules of gatekit wrap.
 const wrapDefaults = "default"
 
-// rulesConfig returns the configuration of library rules, by name, with their settings.
+// rulesConfig returns a configuration with library rules. settings holds the settings of each rule,
+// by the rule's name.
 func rulesConfig(settings map[string]map[string]any) string {
 	var tables strings.Builder
 	fmt.Fprintf(&tables, "[policy]\nrules = [%s]\n", quotedList(slices.Sorted(maps.Keys(settings))))

@@ -16,16 +16,16 @@ import (
 	"time"
 )
 
-// process is a backend or a proxy. The client, the proxy and the backend are always processes of
-// their own.
+// process is a running backend or proxy. The client, the proxy and the backend are always separate
+// processes.
 type process struct {
 	cmd    *exec.Cmd
 	stdin  *os.File
 	stdout *os.File
-	stderr *os.File // a file that has been removed from its folder
+	stderr *os.File // a temporary file, already removed from its folder
 }
 
-// startSelf starts this binary in one of its roles (see runRole).
+// startSelf starts this binary in a role (see runRole).
 func startSelf(role ...string) (*process, error) {
 	path, err := os.Executable()
 	if err != nil {
@@ -67,7 +67,8 @@ func startPiped(cmd *exec.Cmd) (stdin, stdout *os.File, err error) {
 	return stdin, stdout, errors.Join(err, childStdin.Close(), childStdout.Close())
 }
 
-// firstLine reads the first line of the process's output: the address that it listens on.
+// firstLine returns the first line of the process's output, which is the address that the process
+// listens on.
 func (p *process) firstLine() (string, error) {
 	s, err := bufio.NewReader(p.stdout).ReadString('\n')
 	if err != nil {
@@ -76,7 +77,8 @@ func (p *process) firstLine() (string, error) {
 	return strings.TrimSpace(s), nil
 }
 
-// stop ends the process: first by closing its stdin, then by signals.
+// stop ends the process. It closes the stdin of the process, and sends signals if the process does
+// not end in time.
 func (p *process) stop() error {
 	p.stdin.Close()
 	timer := time.AfterFunc(time.Second, func() { p.cmd.Process.Signal(syscall.SIGTERM) })
@@ -103,7 +105,8 @@ func (p *process) stderrText() string {
 // 10 ms.
 func (p *process) cpu() time.Duration { return cpuOfPID(strconv.Itoa(p.cmd.Process.Pid)) }
 
-// childrenCPU returns the processor time of its children: plugins and stdio servers.
+// childrenCPU returns the processor time of the process's children, which are plugins and stdio
+// servers.
 func (p *process) childrenCPU() (total time.Duration) {
 	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", p.cmd.Process.Pid))
 	for _, list := range lists {
@@ -126,7 +129,7 @@ func cpuOfPID(pid string) time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-// resident returns the resident memory of the process in bytes: the current and the highest.
+// resident returns the resident memory of the process in bytes: its current size and its peak.
 func (p *process) resident() (now, peak int) {
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	for line := range strings.Lines(string(b)) {

@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// profiler is a source file that go build -overlay adds to cmd/gatekit, so that the product has no
-// profiler.
+// profiler is a source file that go build -overlay adds to cmd/gatekit for a measurement. The
+// product has no profiler.
 //
 //go:embed testdata/profiler.go.txt
 var profiler string
 
 // profilerOverlay writes an overlay file for go build and returns its path. A gatekit that is built
-// with it writes profiles to folder.
+// with this overlay writes profiles to folder.
 func profilerOverlay(dir, root, folder string) (overlay string, err error) {
 	if folder, err = filepath.Abs(folder); err != nil {
 		return "", err

@@ -16,22 +16,22 @@ import (
 	"sync/atomic"
 )
 
-// The relay is the reference. It does the least that a proxy of whole messages must do: it buffers
-// a message, finds the members of its envelope without validation, forwards it with a new id, and
-// restores the client's id in the answer.
+// The relay is the proxy that Gatekit is compared with. It does the least that a proxy of whole
+// messages must do. It buffers a message, finds the members of the envelope without validation,
+// forwards the message with a new id, and restores the client's id in the answer.
 
-// buffers are the buffers of one call. They are reused: without this a relay spends most of its
+// buffers are the buffers of one call. The relay reuses them: otherwise it would spend most of its
 // time in the garbage collector.
 type buffers struct {
 	msg, out     []byte // from the client; to the server
 	answer, back []byte // from the server; to the client
 }
 
-// forwardFunc sends b.msg to the server and fills b.answer, which is empty for a notification. It
-// returns the session id of the server's response.
+// forwardFunc sends b.msg to the server and stores the answer in b.answer, which is empty for a
+// notification. It returns the session id of the server's response.
 type forwardFunc func(h http.Header, b *buffers) (session string, err error)
 
-// serveRelayHTTP serves HTTP on a free port, whose address it prints, until stdin ends.
+// serveRelayHTTP serves HTTP on a free port until stdin ends. It prints the address first.
 func serveRelayHTTP(forward forwardFunc) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -98,7 +98,8 @@ func forwardToHTTP(url string) forwardFunc {
 	}
 }
 
-// withNewID returns msg with the id n, in the memory of dst. A notification stays without an id.
+// withNewID returns msg with the id n, and reuses the memory of dst. If msg is a notification, it
+// gets no id.
 func withNewID(dst, msg []byte, n int64) []byte {
 	if len(member(msg, "id")) == 0 {
 		return append(dst[:0], msg...)

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// report prints tables, each row as soon as it is measured. The package comment explains the
-// columns.
+// report prints tables. It prints each row as soon as the row is measured. The package comment
+// explains the columns.
 type report struct{ out io.Writer }
 
 func (r report) printLine(format string, args ...any) {
@@ -22,7 +22,8 @@ func (r report) callsHeader(proxies []string) {
 	r.header(fmt.Sprintf("%-11s %-7s %8s %7s", "route", "era", "size", "workers"), proxies)
 }
 
-// header prints the two header lines of a table of calls. first has the names of the first columns.
+// header prints the two header lines of a table of calls. first contains the names of the first
+// columns.
 func (r report) header(first string, proxies []string) {
 	names := fmt.Sprintf("%*s | %-15s", len(first), "", "direct")
 	columns := fmt.Sprintf("%s | %7s %7s", first, "p50", "rate")
@@ -52,8 +53,8 @@ func (r report) callsRow(s setup, size int, proxies []string, c comparison) {
 	r.printLine("%s", row.String())
 }
 
-// ratioCells returns the cells that divide target 2, gatekit, by target 1; each quotient is
-// followed by its goal.
+// ratioCells returns cells with the figures of target 2 (gatekit) divided by the figures of target
+// 1. The goals latency and rate follow their quotients.
 func ratioCells(c comparison, latency, rate string) string {
 	return fmt.Sprintf(" | %4.2f %-8s %4.2f %-8s %4.2f",
 		ratio(c.added(2, p50Of), c.added(1, p50Of)), latency,
@@ -144,8 +145,8 @@ func (r report) auditRows(s setup, size int, c comparison) {
 	}
 }
 
-// goal returns the goals for three built-in plugins in one process and for the default rules, in
-// brackets; "" where there is none.
+// goal returns the goals for a variant, in brackets. A goal is "" if the variant has none. Only the
+// built-in plugins and the default rules have goals.
 func (v variant) goal(workers, size int) (latency, rate string) {
 	if v.name == wrapDefaults && workers == 1 && size == 1<<10 {
 		return "(≤ 60)", ""
@@ -159,7 +160,7 @@ func (v variant) goal(workers, size int) (latency, rate string) {
 	return map[int]string{1 << 10: "(≤ 250)", 64 << 10: "(≤ 3000)"}[size], ""
 }
 
-// goal returns the goals for a call, in brackets; "" where there is none.
+// goal returns the goals for a call, in brackets. A goal is "" if there is none.
 func (s setup) goal(size int) (latency, rate string) {
 	if s.route.hasHTTPClient() && size <= 64<<10 {
 		if s.workers == 1 {

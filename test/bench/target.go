@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// route is a pair of transports: of the client and of the server.
+// route is a pair of transports: the transport of the client and the transport of the server.
 type route string
 
 const (
@@ -26,8 +26,8 @@ const (
 func (r route) hasHTTPClient() bool { return strings.HasPrefix(string(r), "http-") }
 func (r route) hasHTTPServer() bool { return strings.HasSuffix(string(r), "-http") }
 
-// target is a connection from the client to the backend, direct or through a proxy. All its
-// processes are running.
+// target is a connection from the client to the backend, direct or through a proxy. The processes
+// of a target are running.
 type target struct {
 	client  client
 	proxy   *process       // nil for the direct connection
@@ -43,27 +43,29 @@ func (t *target) close() error {
 	return errors.Join(errs...)
 }
 
-// setup has what all targets of a comparison share.
+// setup holds the settings that all targets of a comparison share.
 type setup struct {
-	route           route
-	era             era
-	workers         int
-	servers         int       // of Gatekit; the other targets have one server with all tools
-	tools           int       // per server
+	route   route
+	era     era
+	workers int
+	// number of Gatekit's servers; the other targets have one server with all tools
+	servers         int
+	tools           int       // number of tools of each server
 	streams         bool      // the server has GET streams
-	gatekit         string    // path of the binary
-	unloggedGatekit string    // path of the binary that records no message
+	gatekit         string    // path of the gatekit binary
+	unloggedGatekit string    // path of the gatekit binary that records no message
 	dir             string    // for configurations and audit logs
-	bodies          string    // setting of the audit log
-	variants        []variant // the targets that open knows by their names
-	hasProfiler     bool      // the binary writes profiles on SIGUSR1
+	bodies          string    // setting "bodies" of the audit log
+	variants        []variant // the variants that open can start, by their names
+	hasProfiler     bool      // the gatekit binary writes profiles on SIGUSR1
 }
 
 // targetNames are the targets of most comparisons, in the order of the report. The other targets
 // are "bridged" and the variants.
 var targetNames = []string{"direct", "relay", "gatekit"}
 
-// open starts the named targets with one backend. end closes them; call it after an error, too.
+// open starts the named targets, which share one backend. end closes the targets; the caller must
+// call it even after an error.
 func (s setup) open(names ...string) (targets []*target, end func() error, err error) {
 	var backend string
 	var closers []func() error
@@ -156,8 +158,8 @@ func (s setup) openRelay(t *target, backend string) error {
 	return s.dialHTTP(t, "http://"+address+"/mcp")
 }
 
-// openGatekit starts the real binary and connects the client to it. As in production, the audit log
-// is on and names have prefixes. Gatekit's servers are of serverEra.
+// openGatekit starts the gatekit binary and connects the client to it. The audit log is on and
+// names have prefixes, as in production. Gatekit's servers are of the era serverEra.
 func (s setup) openGatekit(t *target, backend string, serverEra era, v variant) error {
 	dir, err := os.MkdirTemp(s.dir, "gatekit-")
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"net/http"
 )
 
-// telemetryVariants returns the variants with telemetry, after the baseline. Metrics are counted,
-// but nobody reads them; the collector discards the spans.
+// telemetryVariants returns the baseline and the variants with telemetry. Gatekit counts the
+// metrics, but nobody reads them. It sends spans to collector, which discards them.
 func telemetryVariants(collector string) []variant {
 	traces := func(share float64) string {
 		return fmt.Sprintf("[telemetry]\nurl = %q\nprotocol = \"http\"\nmetrics = false\ntraces "+

@@ -1,5 +1,5 @@
-// Package bundles builds bundles as `opa build` does, with OPA's own writer and signer, and
-// modifies them as an attacker would.
+// Package bundles builds bundles like `opa build`, with OPA's own writer and signer. It also
+// modifies bundles, as an attacker would.
 package bundles
 
 import (
@@ -56,12 +56,13 @@ type Signature struct {
 	ID    string // the key's name in the signature
 	Scope string // the claim "scope"
 
-	Claims map[string]any // more claims
+	Claims map[string]any // further claims
 }
 
-// Build returns a bundle of files, .rego files and data.json, by their paths. If by is nil, the
-// bundle is unsigned.
-func Build(t testing.TB, revision string, files map[string]string, by *Signature) []byte {
+// Build returns a bundle of .rego files and data.json. The map files has the content of each
+// file by its path. If signature is nil, the bundle is unsigned.
+func Build(t testing.TB, revision string, files map[string]string,
+	signature *Signature) []byte {
 	t.Helper()
 	b := bundle.Bundle{Data: map[string]any{}}
 	b.Manifest.Init()
@@ -77,10 +78,10 @@ func Build(t testing.TB, revision string, files map[string]string, by *Signature
 		b.Modules = append(b.Modules, bundle.ModuleFile{URL: "/" + name, Path: "/" + name,
 			RelativePath: "/" + name, Raw: []byte(text)})
 	}
-	if by != nil {
+	if signature != nil {
 		claims := filepath.Join(t.TempDir(), "claims.json")
-		all := map[string]any{"scope": by.Scope}
-		maps.Copy(all, by.Claims)
+		all := map[string]any{"scope": signature.Scope}
+		maps.Copy(all, signature.Claims)
 		text, err := json.Marshal(all)
 		if err != nil {
 			t.Fatal(err)
@@ -88,8 +89,8 @@ func Build(t testing.TB, revision string, files map[string]string, by *Signature
 		if err := os.WriteFile(claims, text, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := b.GenerateSignature(bundle.NewSigningConfig(by.Key.Private, Algorithm, claims),
-			by.ID, true); err != nil {
+		config := bundle.NewSigningConfig(signature.Key.Private, Algorithm, claims)
+		if err := b.GenerateSignature(config, signature.ID, true); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -100,9 +101,9 @@ func Build(t testing.TB, revision string, files map[string]string, by *Signature
 	return out.Bytes()
 }
 
-// Rewrite returns a bundle with modified files. change gets the name and contents of each file and
-// returns the new name and contents; an empty name removes the file. The last call of change has an
-// empty name, and may return a file to add.
+// Rewrite returns a bundle with modified files. It calls change with the name and content of each
+// file, and writes the name and content that change returns. If the returned name is empty, the
+// file is removed. The last call has an empty name, so that change can return an additional file.
 func Rewrite(t testing.TB, packed []byte, change func(name, text string) (string, string)) []byte {
 	t.Helper()
 	z, err := gzip.NewReader(bytes.NewReader(packed))

@@ -1,5 +1,5 @@
 // Collector is an OpenTelemetry collector with the two components that test/e2e/receivers needs: a
-// receiver for OTLP, and an exporter that writes everything to stderr. It is a module of its own,
+// receiver for OTLP, and an exporter that writes all data to stderr. It is a separate module,
 // because Gatekit does not depend on the collector.
 package main
 

@@ -98,32 +98,36 @@ var cannotBridge = map[string]map[string]string{
 	"2025-11-25": {
 		"tools-call-sampling": "the server's tool only sends JSON-RPC requests, which the " +
 			"go-sdk rejects in the modern era",
-		"tools-call-elicitation":       "the same",
-		"elicitation-sep1034-defaults": "the same",
-		"elicitation-sep1330-enums":    "the same",
+		"tools-call-elicitation":       "as for tools-call-sampling",
+		"elicitation-sep1034-defaults": "as for tools-call-sampling",
+		"elicitation-sep1330-enums":    "as for tools-call-sampling",
 	},
 }
 
-// knownWarnings has the warnings of required scenarios with a server of the other era, and why.
+// knownWarnings has the warnings of required scenarios with a server of the other era, with the
+// reasons.
 var knownWarnings = map[string]map[verdict]string{
 	mcptest.Modern: {
-		{"sep-2322-ignore-unexpected-params", "WARNING"}: "the suite answers a question in the " +
-			"first request of a call, by the key that the server would give it; a legacy " +
-			"server's question has no key, and is asked only when the call runs",
+		{"sep-2322-ignore-unexpected-params", "WARNING"}: "the suite's first request of a call " +
+			"already has the answer to a question of the server, under the server's key; a " +
+			"question of a legacy server has no key, and comes only when the call runs",
 	},
 }
 
-// wantNamedWarnings fails the test for each warning of a scenario that is not a known one.
-func wantNamedWarnings(t *testing.T, revision, scenario string, checks map[verdict]int) {
+// wantNamedWarnings fails the test for each warning of a scenario that knownWarnings does not have.
+// It adds the warnings of the scenario to seen.
+func wantNamedWarnings(t *testing.T, revision, scenario string, checks map[verdict]int,
+	seen map[verdict]bool) {
 	t.Helper()
 	for v := range checks {
+		seen[v] = seen[v] || v.Status == "WARNING"
 		if v.Status == "WARNING" && knownWarnings[revision][v] == "" {
-			t.Errorf("%s: warning %s", scenario, v.ID)
+			t.Errorf("%s: warning %s, want only those of knownWarnings", scenario, v.ID)
 		}
 	}
 }
 
-// failed returns the id of a check that failed; "" if none did.
+// failed returns the id of a check that failed, or "" if no check failed.
 func failed(checks map[verdict]int) string {
 	for v := range checks {
 		if v.Status == "FAILURE" {
@@ -149,9 +153,10 @@ func TestServerScenariosAcrossTheEras(t *testing.T) {
 					runSuite(t, nil, "server", "--url", url, "--requirements", era.revision,
 						"-o", out)
 					via, crossed := readVerdicts(t, out, "server-"), 0
+					seen := map[verdict]bool{}
 					for _, name := range names {
 						why, cannot := cannotBridge[era.revision][name]
-						wantNamedWarnings(t, era.revision, name, via[name])
+						wantNamedWarnings(t, era.revision, name, via[name], seen)
 						switch failed := failed(via[name]); {
 						case len(via[name]) == 0:
 							t.Errorf("%s has no result", name)
@@ -161,6 +166,12 @@ func TestServerScenariosAcrossTheEras(t *testing.T) {
 							t.Errorf("%s passes: remove it from cannotBridge (%s)", name, why)
 						case failed == "":
 							crossed++
+						}
+					}
+					for v, why := range knownWarnings[era.revision] {
+						if !seen[v] {
+							t.Errorf("no scenario has the warning %s: remove it from "+
+								"knownWarnings (%s)", v.ID, why)
 						}
 					}
 					t.Logf("%d of %d required scenarios pass", crossed, len(names))
@@ -197,8 +208,8 @@ func TestClientScenarios(t *testing.T) {
 						t.Cleanup(func() { checkAuditLog(t, dir) })
 						return []string{envDir + "=" + dir, envGatekit + "=" + peers.Gatekit(t),
 							envAddress + "=" + peers.FreeAddress(t),
-							// the race detector would sleep a second at each exit
 							envClient + "=" + client, envEra + "=" + clientEra.kind,
+							// otherwise the race detector sleeps a second at each exit
 							"GORACE=" + os.Getenv("GORACE") + " atexit_sleep_ms=0"}
 					}))
 				})
@@ -239,8 +250,8 @@ func TestRealClientReceivesTheSameMessages(t *testing.T) {
 					url := startGatekit(t, up.table(t, era.everythingServer))
 					via, same := run(url), 0
 					if len(via) != len(direct) {
-						t.Fatalf("got %d steps through gatekit, want %d as directly", len(via),
-							len(direct))
+						t.Fatalf("got %d steps through gatekit, want %d as in the direct run",
+							len(via), len(direct))
 					}
 					for i, want := range direct {
 						if got := via[i]; got.Step == want.Step && slices.Equal(got.Messages,

@@ -1,9 +1,10 @@
 // Package conformance runs the official MCP conformance suite (npm
 // @modelcontextprotocol/conformance) through Gatekit. The go-sdk's conformance server and client
-// must pass the same checks through `gatekit run`, with prefix = "never", as directly: in both
-// eras, over HTTP and over stdio. The server is also tested as one of two servers, each with its
-// prefix. The client is also tested with the suite's server of the other era. Another test compares
-// the messages that a real client receives directly and through Gatekit.
+// must pass the same checks through `gatekit run` as without Gatekit, in both eras, over HTTP and
+// over stdio. In these runs Gatekit adds no prefix to names (prefix = "never"). The server is also
+// tested as one of two servers, each with its prefix. The client is also tested with the suite's
+// server of the other era. Another test compares the messages that a real client receives directly
+// and through Gatekit.
 //
 // # Why each run is made twice
 //

@@ -73,7 +73,7 @@ func startEverythingServer(t *testing.T, flags []string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { p.stop() }) // the signal ends the server, so it always returns an error
+	t.Cleanup(func() { p.stop() }) // always an error: the signal ends the server
 	return "http://" + address + "/mcp"
 }
 
@@ -164,8 +164,8 @@ func clientThroughGatekit(server string) (err error) {
 	}()
 	front := httptest.NewServer(restrictToEra(os.Getenv(envEra), "http://"+address))
 	defer front.Close()
-	// This is shorter than the suite's own timeout, at which the suite would kill this process but
-	// not gatekit.
+	// This timeout is shorter than the suite's own timeout. At its timeout, the suite would kill
+	// this process but not gatekit.
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Second)
 	defer cancel()
 	client := exec.CommandContext(ctx, os.Getenv(envClient), front.URL+"/mcp")

@@ -47,9 +47,9 @@ func restrictToEra(era, server string) http.Handler {
 	})
 }
 
-// withoutNamespace returns the URL of a proxy that exposes the first of gatekit's two servers under
-// its own names, because the suite uses fixed names. The proxy adds the prefix to requests and
-// removes it from answers. It does not change the names of the other server.
+// withoutNamespace returns the URL of a proxy that exposes the names of the first of gatekit's two
+// servers without their prefix, because the suite uses fixed names. The proxy adds the prefix to
+// requests and removes it from answers. It does not change the names of the other server.
 func withoutNamespace(t *testing.T, gatekit string) string {
 	var others atomic.Int64
 	shim := forwardTo(gatekit, addPrefix)

@@ -103,7 +103,7 @@ func readVerdicts(t *testing.T, dir, prefix string) verdicts {
 
 var stamp = regexp.MustCompile(`-\d{4}-\d\d-\d\dT[\d-]+Z$`)
 
-// regressions returns the verdicts that are worse through Gatekit than directly. The verdicts on
+// regressions returns the verdicts that are worse through Gatekit than without it. The verdicts on
 // required scenarios must be equal, without a failure. Other scenarios may have better verdicts
 // through Gatekit, because the server alone cannot resume a stream.
 func regressions(names []string, direct, via verdicts) (faults []string) {
@@ -126,7 +126,7 @@ func regressions(names []string, direct, via verdicts) (faults []string) {
 			worse := got < want && v.Status == "SUCCESS" || got > want && v.Status == "FAILURE"
 			if !v.isUninformative() && (worse || got != want && slices.Contains(names, name)) {
 				faults = append(faults, fmt.Sprintf("%s: the check %s has %s %d times through "+
-					"gatekit, want %d times as directly", name, v.ID, v.Status, got, want))
+					"gatekit, want %d times as in the direct run", name, v.ID, v.Status, got, want))
 			}
 		}
 	}
@@ -134,8 +134,8 @@ func regressions(names []string, direct, via verdicts) (faults []string) {
 	return faults
 }
 
-// isUninformative reports whether a verdict proves nothing. It is a line of the suite's log, or the
-// check that no message was malformed, which also succeeds without any message.
+// isUninformative reports whether a verdict proves nothing: it is a line of the suite's log, or the
+// check that no message was malformed. That check also succeeds when there is no message.
 func (v verdict) isUninformative() bool {
 	return v.Status == "INFO" || v.Status == "SUCCESS" && strings.HasPrefix(v.ID, "wire-schema-")
 }

@@ -2,8 +2,8 @@
 //
 // A client of the TypeScript SDK v2 lists everything that a server has, calls every tool, reads
 // every resource and gets every prompt. It also requests a tool, a resource and a prompt that do
-// not exist. It prints the messages that it received, without their ids, for each step:
-// [{step, messages}]. The messages of a step are sorted, because those of two streams have no
+// not exist. It prints the messages that it received, without their ids, for each step: [{step,
+// messages}]. The messages of a step are sorted, because messages of two streams have no common
 // order. Use it only with test servers, because it calls every tool.
 import { createRequire } from 'node:module';
 import { pathToFileURL } from 'node:url';

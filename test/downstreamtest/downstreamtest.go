@@ -47,7 +47,7 @@ func (r *Recorder) Rows() []string {
 	return slices.Clone(r.rows)
 }
 
-// Contains fails the test unless there is such a record, in the form of Rows.
+// Contains fails the test unless Rows contains row.
 func (r *Recorder) Contains(t *testing.T, row string) {
 	t.Helper()
 	r.mu.Lock()
@@ -57,8 +57,8 @@ func (r *Recorder) Contains(t *testing.T, row string) {
 	}
 }
 
-// Server is the fake upstream server of all sessions. It answers initialize as servers do. Without
-// Answer, the result of any other request is its params.
+// Server is the fake upstream server of all sessions. It answers initialize like a real server. If
+// Answer is nil, the result of any other request is the params of that request.
 type Server struct {
 	// Answer returns the raw result of a request, or an error as "!CODE text". If it returns "",
 	// the request waits until it is cancelled.
@@ -66,14 +66,14 @@ type Server struct {
 	RefusesInitialize atomic.Bool
 	HoldClose         chan struct{} // if not nil, Close waits until this channel is closed
 	HoldNotify        chan struct{} // if not nil, Notify waits until this channel is closed
-	// initialize waits until it is closed, unless it is nil
+	// if not nil, the answer to initialize waits until this channel is closed
 	HoldInitialize chan struct{}
 
 	mu     sync.Mutex
 	feeds  []proxy.Handler
 	got    []string // "METHOD BODY" of each message
 	Opened []proxy.OpenOptions
-	Closed int // sessions
+	Closed int // number of closed sessions
 }
 
 // Open implements proxy.Upstream.
@@ -85,7 +85,8 @@ func (s *Server) Open(_ context.Context, o proxy.OpenOptions,
 	return s, nil
 }
 
-// Feed returns the handler for messages outside of any call, of the session that was opened last.
+// Feed returns the handler for messages outside of any call. It is the handler of the session that
+// was opened last.
 func (s *Server) Feed() proxy.Handler {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -160,7 +161,7 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// Gateway is an Endpoint and a proxy in front of one Server. Names get no prefix.
+// Gateway is an Endpoint with a proxy in front of one Server. The proxy adds no prefixes to names.
 type Gateway struct {
 	Endpoint *downstream.Endpoint
 	Proxy    *proxy.Proxy
@@ -168,7 +169,7 @@ type Gateway struct {
 	Records  *Recorder
 }
 
-// New returns a Gateway in front of s. options change the options of its Endpoint.
+// New returns a Gateway in front of s. The functions in options change the options of its Endpoint.
 func New(t *testing.T, s *Server, limits downstream.Limits,
 	options ...func(*downstream.Options)) *Gateway {
 	t.Helper()
@@ -209,8 +210,8 @@ func (w *Gateway) Close(t *testing.T) {
 
 // Pipe is the client's end of a pipe in memory.
 type Pipe struct {
-	In     chan []byte   // to the Endpoint; nil stands for a message over the limit
-	Out    chan string   // from the Endpoint
+	In     chan []byte   // messages to the Endpoint; nil stands for a message that is too large
+	Out    chan string   // messages from the Endpoint
 	Unread chan struct{} // if not nil, the client reads nothing until this channel is closed
 	Served chan error    // the result of ServePipe
 }
@@ -257,7 +258,7 @@ func (w *Gateway) Serve(t *testing.T, l *Pipe) {
 	go func() { l.Served <- w.Endpoint.ServePipe(t.Context(), l, "") }()
 }
 
-// Send sends messages.
+// Send sends messages to the Endpoint.
 func (l *Pipe) Send(messages ...string) {
 	for _, m := range messages {
 		l.In <- []byte(m)
@@ -285,7 +286,7 @@ func (l *Pipe) Close(t *testing.T) {
 	}
 }
 
-// Parts of messages.
+// Messages, and parts of messages, that tests send.
 const (
 	Initialized = `{"jsonrpc":"2.0","method":"notifications/initialized"}`
 	ModernMeta  = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
@@ -302,7 +303,7 @@ func Request(id any, method, params string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%v,"method":%q,"params":%s}`, id, method, params)
 }
 
-// ModernRequest returns a modern request with the members of its params.
+// ModernRequest returns a modern request. Its params are members and ModernMeta.
 func ModernRequest(id any, method, members string) string {
 	if members != "" {
 		members += ","
@@ -316,8 +317,8 @@ func Cancelled(id any) string {
 		`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%v}}`, id)
 }
 
-// HTTPExchange is one HTTP request in memory, and its reply. It implements downstream.Reply and
-// downstream.Stream.
+// HTTPExchange is one HTTP request in memory, with the reply to it. It implements downstream.Reply
+// and downstream.Stream.
 type HTTPExchange struct {
 	mu         sync.Mutex
 	StatusCode int
@@ -327,10 +328,10 @@ type HTTPExchange struct {
 	opened     bool
 	closed     bool
 	Broken     bool // writes fail
-	Replies    int  // of Write and Stream
+	Replies    int  // number of calls of Write and Stream
 
-	Done chan struct{} // closed when the Endpoint has returned
-	Drop context.CancelFunc
+	Done chan struct{}      // closed when the Endpoint has served the request
+	Drop context.CancelFunc // cancels the request's context, like a dropped connection
 }
 
 // Write implements downstream.Reply.
@@ -375,8 +376,8 @@ func (x *HTTPExchange) Close() error {
 	return nil
 }
 
-// Text returns the reply: "STATUS BODY", or "ID: DATA" of each event and "EOF" when the stream was
-// closed.
+// Text returns the reply as text. For a body the text is "STATUS BODY". For a stream the text has
+// one line "ID: DATA" for each event, and the line "EOF" if the stream is closed.
 func (x *HTTPExchange) Text() string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -400,12 +401,13 @@ type HTTPClient struct {
 	Header    http.Header
 }
 
-// HTTPClient returns a client of a principal.
+// HTTPClient returns a client that belongs to principal.
 func (w *Gateway) HTTPClient(principal string) *HTTPClient {
 	return &HTTPClient{w, principal, http.Header{}}
 }
 
-// Begin sends a request to serve, in the background. The request ends when Done is closed.
+// Begin calls serve with a request in the background. Each of headers is a header line, "Name:
+// value". The field Done of the result is closed when serve has returned.
 func (c *HTTPClient) Begin(t *testing.T, serve func(context.Context, downstream.HTTPRequest,
 	downstream.Reply),
 	body string, headers ...string) *HTTPExchange {
@@ -435,7 +437,7 @@ func (c *HTTPClient) Post(t *testing.T, body string, headers ...string) string {
 	return x.Text()
 }
 
-// Initialize opens a session, which the further requests of the client use.
+// Initialize opens a session, and the client uses this session for its further requests.
 func (c *HTTPClient) Initialize(t *testing.T, revision string) {
 	t.Helper()
 	x := c.Begin(t, c.Endpoint.Post, Initialize(revision))
@@ -458,7 +460,7 @@ func (c *HTTPClient) BeginModern(t *testing.T, method, name, body string,
 	return c.Begin(t, c.Endpoint.Post, body, all...)
 }
 
-// Equal fails the test unless got is want. what names the text.
+// Equal fails the test unless got is want. The parameter what describes the compared text.
 func Equal(t *testing.T, what, got, want string) {
 	t.Helper()
 	if got != want {
@@ -466,7 +468,7 @@ func Equal(t *testing.T, what, got, want string) {
 	}
 }
 
-// ContainsText fails the test unless got contains want. what names the text.
+// ContainsText fails the test unless got contains want. The parameter what describes the text got.
 func ContainsText(t *testing.T, what, got, want string) {
 	t.Helper()
 	if !strings.Contains(got, want) {

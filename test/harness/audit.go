@@ -40,8 +40,9 @@ type Record struct {
 	Error string
 }
 
-// String returns the record as one line for comparison, with "-" for absent fields: "to_server
-// request tools/call box echo pass".
+// String returns some fields of the record as one line, for comparison: direction, kind, method,
+// server, name and action. Absent fields are "-". An example is "to_server request tools/call box
+// echo pass".
 func (r Record) String() string {
 	word := func(s string) string { return cmp.Or(s, "-") }
 	return strings.Join([]string{word(r.Direction), word(r.Kind), word(r.Method), word(r.Server),
@@ -68,7 +69,7 @@ func (g *Gatekit) Records() (all []Record) {
 	return all
 }
 
-// LogLines returns the lines of the audit log as they are.
+// LogLines returns the lines of the audit log, unparsed.
 func (g *Gatekit) LogLines() []string {
 	g.T.Helper()
 	b, err := os.ReadFile(filepath.Join(g.Dir, "audit.jsonl"))
@@ -78,7 +79,8 @@ func (g *Gatekit) LogLines() []string {
 	return strings.Split(strings.TrimSuffix(string(b), "\n"), "\n")
 }
 
-// WantRecords fails the test unless the audit log has each of these records (see Record.String).
+// WantRecords fails the test unless the audit log has each of the records, in the form of
+// Record.String.
 func (g *Gatekit) WantRecords(want ...string) {
 	g.T.Helper()
 	var got []string
@@ -87,15 +89,15 @@ func (g *Gatekit) WantRecords(want ...string) {
 	}
 	for _, w := range want {
 		if !slices.Contains(got, w) {
-			g.T.Errorf("the audit log lacks the record %s; its last records are\n\t%s", w,
+			g.T.Errorf("the audit log has no record %s; its last records are\n\t%s", w,
 				strings.Join(got[max(0, len(got)-60):], "\n\t"))
 			return
 		}
 	}
 }
 
-// CheckChain fails the test unless every record contains the hash of the record before it, in all
-// segments of the log.
+// CheckChain reads all segments of the log. It fails the test unless every record has the next seq
+// and contains the hash of the record before it.
 func (g *Gatekit) CheckChain() {
 	var b []byte
 	segments, _ := audit.Segments(filepath.Join(g.Dir, "audit.jsonl"))
@@ -114,7 +116,8 @@ func (g *Gatekit) CheckChain() {
 			return
 		}
 		if r.Seq != uint64(i+1) || r.Prev != prev {
-			g.T.Errorf("record %d has seq %d and prev %s, want prev %s", i+1, r.Seq, r.Prev, prev)
+			g.T.Errorf("record %d has seq %d and prev %s, want seq %d and prev %s", i+1, r.Seq,
+				r.Prev, i+1, prev)
 			return
 		}
 		sum := sha256.Sum256(line)
@@ -122,7 +125,7 @@ func (g *Gatekit) CheckChain() {
 	}
 }
 
-// WantReasons fails the test unless, for each text, there is a record whose reason contains it.
+// WantReasons fails the test unless each of the texts is contained in the reason of some record.
 func (g *Gatekit) WantReasons(want ...string) {
 	g.T.Helper()
 	for _, w := range want {
@@ -136,8 +139,7 @@ func (g *Gatekit) WantReasons(want ...string) {
 	}
 }
 
-// WantDenialError fails the test unless there is a record of a denial whose error contains the
-// text.
+// WantDenialError fails the test unless the log has a denial whose error contains the text.
 func (g *Gatekit) WantDenialError(want string) {
 	g.T.Helper()
 	if !slices.ContainsFunc(g.Records(), func(r Record) bool {

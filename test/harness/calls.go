@@ -10,7 +10,8 @@ import (
 	"gatekit/test/mcptest"
 )
 
-// Handshake opens the session of a client: initialize, or server/discover in the modern era.
+// Handshake opens the session of a client and returns the server's answer. It sends initialize, or
+// server/discover in the modern era.
 func Handshake(t *testing.T, c *mcptest.Client) mcptest.Message {
 	t.Helper()
 	m, err := c.Open(Context(t))
@@ -49,7 +50,8 @@ func WantDenied(t *testing.T, c *mcptest.Client, method, params string) {
 	}
 }
 
-// StartWaitingCall calls the tool "wait" and returns when the server has the call.
+// StartWaitingCall calls the tool "wait" of a server and returns when the server has got the call.
+// tag is the tool's argument, and id is the id of the request.
 func StartWaitingCall(t *testing.T, c *mcptest.Client, server, id, tag string) {
 	t.Helper()
 	mark := c.Mark()
@@ -75,8 +77,8 @@ func WantNoAnswer(t *testing.T, c *mcptest.Client, id string) {
 	}
 }
 
-// SendRaw lets the scripted server write these lines during a call, and returns the call's answer,
-// which must be among the lines.
+// SendRaw makes a call during which the scripted server writes the lines. One of the lines must be
+// the answer to the call. SendRaw returns this answer.
 func SendRaw(t *testing.T, c *mcptest.Client, lines ...string) mcptest.Message {
 	t.Helper()
 	var b bytes.Buffer
@@ -111,8 +113,8 @@ func Clip(b []byte) string {
 	return string(b)
 }
 
-// ListAll returns the items of a list from all of its pages. what is the member of the result that
-// has the items.
+// ListAll requests all pages of a list and returns the items. The parameter what is the name of the
+// member that has the items.
 func ListAll(t *testing.T, c *mcptest.Client, method, what string) (all []json.RawMessage) {
 	t.Helper()
 	for params := `{}`; ; {

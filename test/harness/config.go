@@ -38,17 +38,17 @@ func HTTPServer(name, url string) string {
 	return fmt.Sprintf("[server.%s]\nurl = %q\n", name, url)
 }
 
-// AuditTable is the [audit] table of all configurations that do not have their own.
+// AuditTable is the [audit] table for configurations without an [audit] table.
 const AuditTable = "[audit]\nfile = \"audit.jsonl\"\n"
 
-// Route is an era and the transport to a scripted server that speaks it.
+// Route is a pair of a protocol revision and the transport to a scripted server of that revision.
 type Route struct {
 	Name     string
 	Revision string
-	Back     string // "stdio" or "http"
+	Back     string // transport to the server: "stdio" or "http"
 }
 
-// Routes has every pair of an era and a transport to the server.
+// Routes has every pair of an era and a transport.
 var Routes = []Route{
 	{"legacy before stdio", "2025-11-25", "stdio"},
 	{"legacy before http", "2025-11-25", "http"},
@@ -56,8 +56,8 @@ var Routes = []Route{
 	{"modern before http", mcptest.Modern, "http"},
 }
 
-// ScriptedServerOver returns the configuration of a scripted server that speaks the revision, over
-// stdio or HTTP.
+// ScriptedServerOver returns the configuration of a scripted server of a revision. The parameter
+// back is the transport, "stdio" or "http".
 func ScriptedServerOver(t *testing.T, name, revision, back string) string {
 	if back == "stdio" {
 		return ScriptedServer(name, "-revisions", revision)
@@ -70,7 +70,8 @@ func ScriptedServerOver(t *testing.T, name, revision, back string) string {
 // Revisions has one revision of each era.
 var Revisions = []string{"2025-11-25", mcptest.Modern}
 
-// LibraryRules returns the configuration of library rules, by name, with their settings as TOML.
+// LibraryRules returns a configuration with library rules. settings holds the settings of each rule
+// as TOML, by the rule's name.
 func LibraryRules(settings map[string]string) string {
 	var names []string
 	var tables strings.Builder
@@ -81,13 +82,14 @@ func LibraryRules(settings map[string]string) string {
 	return "[policy]\nrules = [" + strings.Join(names, ", ") + "]\n" + tables.String()
 }
 
-// Builtin returns the configuration of a built-in plugin. config has the members of an inline
-// table.
+// Builtin returns the configuration of a built-in plugin. config holds the plugin's settings, as
+// the members of an inline table.
 func Builtin(use, config string) string {
 	return fmt.Sprintf("[[plugin]]\nname = %q\nuse = %q\nconfig = { %s }\n", use, use, config)
 }
 
-// PolicyFile writes a Rego file, in the package gatekit.mine, and returns its configuration.
+// PolicyFile writes rego to a file, as the package gatekit.mine, and returns a configuration with
+// that file.
 func PolicyFile(t *testing.T, rego string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "mine.rego")

@@ -12,8 +12,8 @@ import (
 	"gatekit/test/mcptest"
 )
 
-// token is one token of a JSON text: its JSON pointer and its text. The names of members are
-// tokens, too.
+// token is one token of a JSON text. The field at is its JSON pointer, and raw is its text. The
+// names of members are tokens, too.
 type token struct{ at, raw string }
 
 func tokens(text []byte) (all []token, err error) {
@@ -41,7 +41,8 @@ func tokens(text []byte) (all []token, err error) {
 	}
 }
 
-// change is a token that differs between a direct answer and the answer through Gatekit.
+// change is a token that differs between a direct answer and the answer through Gatekit. The field
+// at is its JSON pointer.
 type change struct{ at, direct, via string }
 
 // compare returns the tokens that differ between two JSON texts, or an error when their structure
@@ -57,16 +58,16 @@ func compare(direct, via []byte) (changes []change, err error) {
 	}
 	for i := range min(len(a), len(b)) {
 		if a[i].at != b[i].at {
-			return changes, fmt.Errorf("got %s through gatekit, want %s as directly", b[i].at,
-				a[i].at)
+			return changes, fmt.Errorf("got a token at %s through gatekit, want it at %s",
+				b[i].at, a[i].at)
 		}
 		if a[i].raw != b[i].raw {
 			changes = append(changes, change{a[i].at, a[i].raw, b[i].raw})
 		}
 	}
 	if len(a) != len(b) {
-		return changes, fmt.Errorf("got %d tokens through gatekit, want %d as directly", len(b),
-			len(a))
+		return changes, fmt.Errorf("got %d tokens through gatekit, want %d as in the direct answer",
+			len(b), len(a))
 	}
 	return changes, nil
 }
@@ -95,14 +96,14 @@ var places = []struct{ at, kind string }{
 	{"/params/_meta/io.modelcontextprotocol~1related-task/taskId", "task"},
 	{"/params/elicitationId", "task"},
 	{"/params/logger", "logger"},
-	// An elicitation names its server when there are several.
+	// With more than one server, an elicitation's message names its server.
 	{"/params/message", "message"},
 	{"/error/data/uri", "uri"},
 	{"/error/data/elicitations/*/elicitationId", "task"},
-	{"/id", "id"}, // of a reverse request
+	{"/id", "id"}, // id of a reverse request
 }
 
-// kindAt returns the kind of the name at a pointer; "" if there is no name at this position.
+// kindAt returns the kind of the name at a JSON pointer, or "" if names do not stand there.
 func kindAt(at string) string {
 	segs := strings.Split(at, "/")
 	for _, p := range places {
@@ -120,8 +121,8 @@ func kindAt(at string) string {
 	return ""
 }
 
-// exposed reports whether via is the exposed form of direct, the server's own name. Both are JSON
-// strings.
+// exposed reports whether via is the name under which clients see direct, the server's own name.
+// Both are JSON strings.
 func exposed(kind, server, direct, via string) bool {
 	d, v := mcptest.Text([]byte(direct)), mcptest.Text([]byte(via))
 	switch kind {
@@ -142,8 +143,9 @@ func exposed(kind, server, direct, via string) bool {
 	return false
 }
 
-// WantSameExceptNames fails the test unless via, received through gatekit, equals direct, except
-// that the names in places have their exposed form. what describes the message.
+// WantSameExceptNames fails the test unless via, a message received through gatekit, equals direct,
+// the message of the server. Only the names in places may differ: in via, they are the names that
+// clients see. The parameter what describes the message.
 func WantSameExceptNames(t *testing.T, what, server string, direct, via []byte) {
 	t.Helper()
 	changes, err := compare(direct, via)
@@ -153,7 +155,7 @@ func WantSameExceptNames(t *testing.T, what, server string, direct, via []byte) 
 	}
 	for _, c := range changes {
 		if !exposed(kindAt(c.at), server, c.direct, c.via) {
-			t.Errorf("%s: at %s: got %s through gatekit, want %s as directly, or its exposed form",
+			t.Errorf("%s: at %s: got %s through gatekit, want %s, or that name with its prefix",
 				what, c.at, Clip([]byte(c.via)), Clip([]byte(c.direct)))
 		}
 	}

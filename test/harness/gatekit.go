@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -21,13 +22,13 @@ import (
 type Gatekit struct {
 	T       *testing.T
 	Dir     string
-	Mark    string // in the environment of its servers, to find those that it did not end
-	URL     string // of its HTTP listener; "" over stdio
+	Mark    string // mark in the environment of its servers, to find servers that it did not end
+	URL     string // URL of its HTTP listener; "" over stdio
 	Cmd     *exec.Cmd
 	Stderr  *Output
 	Exited  chan struct{} // closed when the process has ended
 	exitErr error         // how the process ended; read after Exited
-	Killed  bool          // set by tests in which gatekit is expected to end with an error
+	Killed  bool          // set by a test that expects gatekit to end with an error
 }
 
 // Output keeps what a process writes to stderr. It is safe for concurrent use.
@@ -48,7 +49,7 @@ func (l *Output) String() string {
 	return l.b.String()
 }
 
-// Context returns a context that ends after Patience or with the test.
+// Context returns a context that ends with the test, or after Patience.
 func Context(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
@@ -56,10 +57,12 @@ func Context(t *testing.T) context.Context {
 	return ctx
 }
 
-// Patience is how long tests wait for an expected event, even on a busy machine.
+// Patience is the longest time that tests wait for an expected event. It is long enough for a busy
+// machine.
 const Patience = 2 * time.Minute
 
-// Prepare writes the configuration and returns the command, which is not started yet.
+// Prepare writes the configuration to a new folder and returns a Gatekit, whose command is not
+// started yet.
 func Prepare(t *testing.T, config string) *Gatekit {
 	t.Helper()
 	return prepareIn(t, t.TempDir(), config)
@@ -96,7 +99,7 @@ func StartHTTP(t *testing.T, config string) *Gatekit {
 }
 
 // StartHTTPIn is StartHTTP in an existing folder, which may hold the files of an earlier gatekit.
-// env is added to its environment.
+// env is added to the environment of gatekit.
 func StartHTTPIn(t *testing.T, dir, config string, env ...string) *Gatekit {
 	t.Helper()
 	address := peers.FreeAddress(t)
@@ -121,8 +124,8 @@ func StartHTTPIn(t *testing.T, dir, config string, env ...string) *Gatekit {
 	return g
 }
 
-// Reap waits for the process in the background. When the test ends, Reap stops the process, if it
-// still runs, and calls CheckExit.
+// Reap waits in the background until the process ends. At the end of the test, the process is
+// stopped if it still runs, and CheckExit is called.
 func (g *Gatekit) Reap(wait func() error) {
 	go func() {
 		g.exitErr = wait()
@@ -151,7 +154,8 @@ func (g *Gatekit) Stop() {
 	}
 }
 
-// KillChildren kills the servers and plugins of a gatekit that was killed and so did not end them.
+// KillChildren kills the servers and plugins of a gatekit that was killed, and so could not end its
+// children itself.
 func (g *Gatekit) KillChildren() {
 	g.T.Helper()
 	WaitUntilAtMost(g.T, "processes of a killed gatekit", 0, func() int {
@@ -163,8 +167,8 @@ func (g *Gatekit) KillChildren() {
 	})
 }
 
-// CheckExit fails the test unless gatekit ended without an error, a data race, a panic or remaining
-// child processes, and left a valid audit log.
+// CheckExit fails the test if gatekit ended with an error, a data race, a panic or remaining child
+// processes, or left an invalid audit log.
 func (g *Gatekit) CheckExit() {
 	if g.exitErr != nil && !g.Killed {
 		g.T.Errorf("gatekit ended with the error %v, want none", g.exitErr)
@@ -232,7 +236,8 @@ func SpawnStdio(t *testing.T, config, revision string) (*Gatekit, *mcptest.Clien
 	return g, c
 }
 
-// EachTransport runs f with a client over stdio, then with one over HTTP, before the handshake.
+// EachTransport runs f as two subtests: with a client over stdio, and with a client over HTTP. The
+// clients have not made the handshake.
 func EachTransport(t *testing.T, config, revision string, f func(t *testing.T, g *Gatekit,
 	c *mcptest.Client)) {
 	t.Run("stdio", func(t *testing.T) {
@@ -261,6 +266,18 @@ func ProcessesWith(mark string) (pids []int) {
 		}
 	}
 	return pids
+}
+
+// ResidentBytes returns how many bytes of memory a process uses. On other systems than Linux, it
+// returns 0.
+func ResidentBytes(pid int) int {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	fields := strings.Fields(string(b))
+	if err != nil || len(fields) < 2 {
+		return 0
+	}
+	pages, _ := strconv.Atoi(fields[1])
+	return pages * os.Getpagesize()
 }
 
 // PluginPIDs returns the plugin processes of a gatekit.

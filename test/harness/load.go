@@ -11,7 +11,8 @@ import (
 	"gatekit/test/mcptest"
 )
 
-// WaitForLog waits until gatekit's log has the text at least so many times.
+// WaitForLog waits until gatekit's log contains the text at least as often as the parameter times
+// says.
 func (g *Gatekit) WaitForLog(text string, times int) {
 	g.T.Helper()
 	WaitUntilAtMost(g.T, fmt.Sprintf("missing log lines with %q", text), 0, func() int {
@@ -19,9 +20,9 @@ func (g *Gatekit) WaitForLog(text string, times int) {
 	})
 }
 
-// CallRepeatedly lets clients of both eras make rounds of calls, concurrently and repeatedly. The
-// returned end stops the clients and waits for them. A client also stops when its round returns
-// false.
+// CallRepeatedly connects clients of both eras. Each client calls round again and again,
+// concurrently with the other clients. A client stops when round returns false. The function end
+// stops all clients and waits for them.
 func (g *Gatekit) CallRepeatedly(clients int, round func(c *mcptest.Client) bool) (end func()) {
 	g.T.Helper()
 	var all sync.WaitGroup
@@ -47,8 +48,8 @@ func (g *Gatekit) CallRepeatedly(clients int, round func(c *mcptest.Client) bool
 // IsDenied reports whether an answer is the error of a denial.
 func IsDenied(m mcptest.Message) bool { return string(mcptest.At(m.Error, "code")) == "-31000" }
 
-// EchoAndDeniedLog returns a round of two calls, which are counted: the tool "echo" must pass and
-// the tool "log" must be denied.
+// EchoAndDeniedLog returns a round of two calls for CallRepeatedly. The call of the tool "echo"
+// must pass, and the call of the tool "log" must be denied. calls counts both.
 func EchoAndDeniedLog(t *testing.T, calls *atomic.Int64) func(c *mcptest.Client) bool {
 	return func(c *mcptest.Client) bool {
 		if m, err := c.Call(t.Context(), "tools/call", `{"name":"box__echo"}`); err != nil ||
@@ -66,8 +67,8 @@ func EchoAndDeniedLog(t *testing.T, calls *atomic.Int64) func(c *mcptest.Client)
 	}
 }
 
-// WaitUntilAtMost polls a count until it is at most want. It is for states that send no event, such
-// as those of other processes. what names the counted things.
+// WaitUntilAtMost polls count until it returns at most want. It is for states that send no event,
+// such as the states of other processes. The parameter what names the counted things.
 func WaitUntilAtMost(t *testing.T, what string, want int, count func() int) {
 	t.Helper()
 	for deadline := time.Now().Add(Patience); ; time.Sleep(10 * time.Millisecond) {

@@ -1,6 +1,6 @@
 // Package harness runs the real gatekit binary in tests, between scripted clients and scripted or
-// real servers. It verifies the audit log of every gatekit that it started. Tests also assert
-// records: a decision without a record counts as not made.
+// real servers. It verifies the audit log of every gatekit that it has started. Tests also check
+// the records, because a decision must have a record.
 //
 //   - gatekit.go: starts and stops the binary, and connects clients
 //   - config.go, wrap.go: configurations to start it with
@@ -19,7 +19,7 @@ import (
 	"gatekit/test/peers"
 )
 
-// Long skips the test when go test -short is given. reason describes why the test takes long.
+// Long skips the test if go test runs with -short. reason tells why the test takes long.
 func Long(t testing.TB, reason string) {
 	t.Helper()
 	if testing.Short() {
@@ -27,8 +27,9 @@ func Long(t testing.TB, reason string) {
 	}
 }
 
-// Main runs a package's tests; its TestMain calls it. The test binary is also the scripted servers:
-// with MCPTEST_SERVE=1 in its environment, or as the command mcptest in test scripts.
+// Main runs a package's tests. TestMain of the package calls Main. The test binary also runs as a
+// scripted server: with MCPTEST_SERVE=1 in its environment, or as the command mcptest in test
+// scripts.
 func Main(m *testing.M) {
 	if os.Getenv("MCPTEST_SERVE") == "1" {
 		mcptest.Main()

@@ -14,7 +14,7 @@ import (
 	"gatekit/test/peers"
 )
 
-// RealServers are published servers, to be used directly and through gatekit.
+// RealServers are published servers. Tests use them directly and through gatekit.
 type RealServers struct {
 	Names    []string // in the order of the configuration
 	Commands map[string][]string
@@ -54,8 +54,8 @@ func (r RealServers) Config() (s string) {
 	return s
 }
 
-// Direct starts one server and returns a client that is connected to it without gatekit. end ends
-// both.
+// Direct starts one server and returns a client that is connected to this server without gatekit.
+// The function end ends the server and the client.
 func (r RealServers) Direct(t *testing.T, server string) (c *mcptest.Client, end func()) {
 	t.Helper()
 	cmd := exec.Command(r.Commands[server][0], r.Commands[server][1:]...)
@@ -86,12 +86,12 @@ func (r RealServers) Handshake(t *testing.T, c *mcptest.Client) {
 	Handshake(t, c)
 }
 
-// Step is a request to one server, to be made directly and through gatekit.
+// Step is a request to one server. Tests make it directly and through gatekit.
 type Step struct{ Server, Method, Params string }
 
 func (s Step) String() string { return s.Server + " " + s.Method + " " + s.Params }
 
-// ViaGatekit returns the step with names and URIs as gatekit exposes them.
+// ViaGatekit returns the step with the names and URIs that clients of gatekit use.
 func (s Step) ViaGatekit() Step {
 	var p map[string]json.RawMessage
 	json.Unmarshal([]byte(s.Params), &p)
@@ -124,9 +124,9 @@ func (s Step) ViaGatekit() Step {
 	return Step{s.Server, s.Method, string(b)}
 }
 
-// Do makes a request. It returns the reverse requests and the other messages that the client
-// received until the answer, and the answer. It leaves out log messages and list changes, because
-// servers send them at any time.
+// Do makes a request and returns its answer. questions are the reverse requests that the client
+// received before the answer, and others are its other messages. Do leaves out log messages and
+// list changes, because servers send them at any time.
 func Do(t *testing.T, c *mcptest.Client, method,
 	params string) (questions, others []mcptest.Message, answer mcptest.Message) {
 	t.Helper()
@@ -148,7 +148,7 @@ func Do(t *testing.T, c *mcptest.Client, method,
 	return questions, others, answer
 }
 
-// Steps returns requests that clients make of the three reference servers.
+// Steps returns requests that clients send to the three reference servers.
 func (r RealServers) Steps() []Step {
 	return []Step{
 		{"everything", "tools/call", `{"name":"echo","arguments":{"message":"<&> \u00e9"}}`},
@@ -198,8 +198,8 @@ func (r RealServers) Steps() []Step {
 	}
 }
 
-// Normalize returns a message with placeholders for the parts that differ from run to run: its id
-// and the time of day.
+// Normalize returns a message with placeholders for its id and for the time of day, which differ
+// from run to run.
 func Normalize(m mcptest.Message) []byte {
 	return clock.ReplaceAll([]byte(strings.Replace(string(m.Raw), `"id":`+string(m.ID),
 		`"id":0`, 1)), []byte("now"))
@@ -216,7 +216,7 @@ func AwaitRootsRequest(t *testing.T, server string, c *mcptest.Client) {
 		if _, err := c.AwaitMethod(Context(t), 0, "roots/list"); err != nil {
 			t.Fatal(err)
 		}
-		// the confirmation
+		// server-everything confirms the answer by a log message
 		if _, err := c.AwaitMethod(Context(t), 0, "notifications/message"); err != nil {
 			t.Fatal(err)
 		}

@@ -11,8 +11,8 @@ import (
 	"gatekit/test/peers"
 )
 
-// Wrap starts `gatekit wrap FLAGS -- COMMAND` as the child of a scripted client, before the
-// handshake. env holds names and values in turn.
+// Wrap starts `gatekit wrap FLAGS -- COMMAND` as the child of a scripted client. It does not make
+// the handshake. env holds names and values of the server's environment in turn.
 func Wrap(t *testing.T, revision string, flags, command []string,
 	env ...string) (*Gatekit, *mcptest.Client) {
 	t.Helper()
@@ -34,7 +34,7 @@ func Wrap(t *testing.T, revision string, flags, command []string,
 	return g, c
 }
 
-// WrapScripted wraps a scripted server and makes the handshake.
+// WrapScripted starts gatekit wrap with a scripted server and makes the handshake.
 func WrapScripted(t *testing.T, revision string, flags ...string) (*Gatekit, *mcptest.Client) {
 	t.Helper()
 	g, c := Wrap(t, revision, flags, []string{os.Args[0]}, "MCPTEST_SERVE", "1", "GORACE",
@@ -58,6 +58,6 @@ func (g *Gatekit) WantNothingChanged() {
 		}
 	}
 	if passed == 0 {
-		g.T.Error("the audit log has no message that passed, want some")
+		g.T.Error("the audit log has no message that passed, want at least one")
 	}
 }

@@ -21,48 +21,52 @@ import (
 const module = "gatekit"
 
 // allowedImports lists, for each package of the module, the packages of the module that it may
-// import. core imports nothing outside of core; only cmd, the examples and the tests may import
-// everything ("*"). A package that is not listed may import no other.
+// import. core imports no package outside of core. Only cmd, the examples and the tests may import
+// everything ("*"). A package that is not listed may import no package of the module.
 var allowedImports = map[string][]string{
-	"core/atomicfile": {},
-	"core/display":    {},
-	"core/mcp":        {"core/display"},
-	"core/config":     {"core/tlsconfig"},
-	"core/tlsconfig":  {},
-	"core/conn":       {},
-	"core/workers":    {},
-	"core/pipeline":   {"core/mcp", "core/workers"},
-	"core/tasks":      {},
-	"core/proxy":      {"core/backoff", "core/display", "core/mcp", "core/pipeline", "core/tasks"},
+	"core/atomicfile":  {},
+	"core/display":     {},
+	"core/mcp":         {"core/display"},
+	"core/config":      {"core/regularfile", "core/tlsconfig"},
+	"core/regularfile": {},
+	"core/tlsconfig":   {"core/regularfile"},
+	"core/conn":        {},
+	"core/uris":        {},
+	"core/workers":     {},
+	"core/pipeline":    {"core/mcp", "core/workers"},
+	"core/tasks":       {},
+	"core/proxy": {"core/backoff", "core/display", "core/mcp", "core/pipeline", "core/tasks",
+		"core/uris"},
 	"core/taskgroup":  {},
 	"core/backoff":    {},
 	"core/downstream": {"core/conn", "core/mcp", "core/pipeline", "core/proxy", "core/workers"},
 	"core/upstream": {"core/backoff", "core/conn", "core/mcp", "core/pipeline", "core/proxy",
 		"core/taskgroup"},
-	// downstream and upstream do not import the bridge: cmd gives it to them
+	// downstream and upstream do not import the bridge: cmd passes the bridge to them
 	"core/bridge": {"core/backoff", "core/downstream", "core/mcp", "core/pipeline", "core/proxy",
 		"core/taskgroup", "core/upstream", "core/workers"},
-	"audit":        {"core/atomicfile", "core/mcp", "core/pipeline"},
+	"audit":        {"core/atomicfile", "core/mcp", "core/pipeline", "core/regularfile"},
 	"audit/format": {"audit", "core/mcp", "core/pipeline"},
 	"audit/sink": {"audit", "audit/format", "core/atomicfile", "core/display",
-		"core/pipeline"},
+		"core/pipeline", "core/regularfile"},
 	"audit/telemetry": {"core/display", "core/mcp", "core/pipeline", "core/proxy"},
 	"audit/query":     {"audit", "core/mcp", "core/pipeline"},
 	// transport needs downstream and upstream for the interfaces that it implements
 	"transport": {"core/conn", "core/display", "core/mcp", "core/downstream", "core/upstream",
 		"transport/process"},
-	"policies": {"core/atomicfile", "core/mcp", "core/pipeline", "core/tasks", "plugins/sdk/scan",
-		"policies/library"},
+	"policies": {"core/atomicfile", "core/mcp", "core/pipeline", "core/regularfile", "core/tasks",
+		"core/uris", "plugins/sdk/scan", "policies/library"},
 	"policies/library": {"plugins/sdk"},
-	"policies/service": {"core/atomicfile", "core/mcp", "core/pipeline", "core/tlsconfig",
-		"policies"},
+	"policies/service": {"core/atomicfile", "core/mcp", "core/pipeline", "core/regularfile",
+		"core/tlsconfig", "policies"},
 	"plugins/sdk":         {"core/mcp", "core/pipeline", "plugins/proto", "plugins/proto/*"},
 	"plugins/sdk/scan":    {"core/mcp"},
 	"plugins/sdk/sdktest": {"core/mcp", "core/pipeline", "plugins/sdk"},
 	"plugins/builtin":     {"core/mcp", "core/pipeline", "plugins/sdk", "plugins/builtin/*"},
-	"plugins/builtin/*":   {"core/mcp", "core/pipeline", "plugins/sdk", "plugins/sdk/scan"},
-	"plugins": {"core/display", "core/mcp", "core/pipeline", "plugins/proto", "plugins/proto/*",
-		"plugins/sdk", "transport/process"},
+	"plugins/builtin/*": {"core/mcp", "core/pipeline", "core/uris", "plugins/sdk",
+		"plugins/sdk/scan"},
+	"plugins": {"core/display", "core/mcp", "core/pipeline", "core/regularfile", "plugins/proto",
+		"plugins/proto/*", "plugins/sdk", "transport/process"},
 	"plugins/proto":     {"core/mcp", "core/pipeline", "plugins/proto/*"},
 	"plugins/proto/*":   {},
 	"transport/process": {},
@@ -71,8 +75,9 @@ var allowedImports = map[string][]string{
 	"test/*":            {"*"},
 }
 
-// allowedInTests lists the packages that every test file may import, too: fakes, the test suite of
-// plugins, policy bundles, and the SDK, with which a test binary serves plugins.
+// allowedInTests lists the packages that every test file may import, too. These are the fakes, the
+// test suite for plugins, policies, the policy bundles for tests, and the SDK, with which a test
+// binary serves plugins.
 var allowedInTests = []string{"test/mcptest", "test/downstreamtest", "test/upstreamtest",
 	"plugins/sdk",
 	"plugins/sdk/sdktest", "policies", "test/bundles"}
@@ -103,8 +108,8 @@ var confined = []struct {
 var meaninglessNames = []string{"util", "utils", "common", "helper", "helpers", "types", "misc",
 	"manager"}
 
-// matchesAny reports whether a package matches one of the patterns: a package, "folder/*" for all
-// packages below a folder, or "*".
+// matchesAny reports whether a package matches one of the patterns. A pattern is a package,
+// "folder/*" for all packages below a folder, or "*" for all packages.
 func matchesAny(pkg string, patterns []string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool {
 		parent, all := strings.CutSuffix(p, "/*")
@@ -122,7 +127,8 @@ func importsOf(pkg string) []string {
 	return nil
 }
 
-// violations returns the rules that a file breaks. pkg is its folder, relative to the top.
+// violations returns a description of each rule that a file breaks. pkg is the folder of the file,
+// relative to the top folder.
 func violations(file, pkg string, f *ast.File) (found []string) {
 	isTest := strings.HasSuffix(file, "_test.go")
 	report := func(format string, a ...any) {

@@ -11,8 +11,8 @@ import (
 // named matches the name of a test in a document: `core/mcp TestParseRefuses`.
 var named = regexp.MustCompile("`([a-z0-9/]+) ((?:Test|Fuzz)[A-Za-z0-9_]+)`")
 
-// absentTests returns the tests that a text names, but that do not exist, and the number of all
-// tests that it names. hasTest reports whether a package has a test.
+// absentTests returns the tests that a text names although they do not exist. found is the number
+// of all tests that the text names. hasTest reports whether a package has a test.
 func absentTests(text string, hasTest func(pkg, name string) bool) (absent []string, found int) {
 	for _, m := range named.FindAllStringSubmatch(text, -1) {
 		found++
@@ -23,8 +23,8 @@ func absentTests(text string, hasTest func(pkg, name string) bool) (absent []str
 	return absent, found
 }
 
-// TestThreatsHaveTests checks that docs/threats.md names a test for each threat, and that all tests
-// that it names exist.
+// TestThreatsHaveTests checks that docs/threats.md names a test for each threat, and that all named
+// tests exist.
 func TestThreatsHaveTests(t *testing.T) {
 	b, err := os.ReadFile("../../docs/threats.md")
 	if err != nil {
@@ -63,6 +63,7 @@ func TestThreatsHaveTests(t *testing.T) {
 		t.Errorf("docs/threats.md has %d threats, want 30 or more; did its format change?", rows)
 	}
 	if got, _ := absentTests("`core/mcp TestNothing`", hasTest); len(got) != 1 {
-		t.Errorf("of a planted name of an absent test: got the absent tests %q, want it", got)
+		t.Errorf("for a text that names one absent test: got the absent tests %q, want that test",
+			got)
 	}
 }

@@ -28,9 +28,9 @@ func width(line string) int {
 // unbreakable matches a long word, such as a URL, a path, a digest or an encoded text.
 var unbreakable = regexp.MustCompile(`[^\s]{60,}`)
 
-// tooWide returns the lines of a Go file that are longer than columns. A line that cannot be broken
-// may be longer: it has a word of 60 or more columns or, in tests, a raw string, because messages
-// are shown exactly as they are sent.
+// tooWide returns the lines of a Go file that are longer than columns. A line may be longer if it
+// cannot be broken. Such a line has a word of 60 or more columns. In tests, it may also have a raw
+// string, because tests show messages exactly as they are sent.
 func tooWide(file, source string) (faults []string) {
 	raw := rawStringLines(source)
 	for i, line := range strings.Split(source, "\n") {
@@ -86,8 +86,8 @@ func wideProse(file, text string) (faults []string) {
 	return faults
 }
 
-// idioms are phrases that doc comments must not use. Go's own idioms are "returns", "reports
-// whether", "writes".
+// idioms are phrases that doc comments must not use. Go's own phrases are "returns", "reports
+// whether" and "writes".
 var idioms = []struct {
 	pattern *regexp.Regexp
 	instead string
@@ -161,15 +161,15 @@ func uncommented(file string, set *token.FileSet, f *ast.File) (faults []string)
 }
 
 var (
-	// document matches the name of a document, and a section number after it. A document must be
-	// named with its path, and a section by a link.
+	// document matches the name of a document, and a section number after the name. A text must
+	// name a document by its path, and a section by a link.
 	document = regexp.MustCompile(`[\w./-]*\b[\w-]+\.md\b( [0-9]+(\.[0-9]+)*\b)?`)
 	// foreign matches numbers of defects, decisions and issues that are not in the repository.
 	foreign = regexp.MustCompile(`\bADR-[0-9]+|\b[BD][0-9]{1,2} of\b|\(D[0-9]{1,2}\)|\bissue [0-9]+\b`)
 )
 
-// references returns the references in a text to documents, sections and numbers that the
-// repository does not have.
+// references returns a fault for each reference in a text to a document, section or number that is
+// not in the repository.
 func references(file, text string, exists func(name string) bool) (faults []string) {
 	for i, line := range strings.Split(text, "\n") {
 		fault := func(reference, problem string) {
@@ -188,7 +188,7 @@ func references(file, text string, exists func(name string) bool) (faults []stri
 				continue // a URL
 			}
 			if path.Base(name) == "SKILL.md" {
-				continue // the file of a skill, which a server has
+				continue // a file of a skill on a server
 			}
 			if !exists(path.Clean(name)) && !exists(path.Join(path.Dir(file), name)) {
 				fault(name, "is not a document of the repository")
@@ -273,8 +273,8 @@ func TestWording(t *testing.T) {
 	}
 }
 
-// TestPlantedWordingIsFound checks that each rule of wording finds a planted violation, and accepts
-// similar text that is allowed.
+// TestPlantedWordingIsFound checks that each rule of wording finds a planted violation. It also
+// checks that the rule accepts a similar text that is allowed.
 func TestPlantedWordingIsFound(t *testing.T) {
 	long := strings.Repeat("word ", 21)
 	exists := func(name string) bool { return name == "docs/protocol.md" }
@@ -288,20 +288,21 @@ func TestPlantedWordingIsFound(t *testing.T) {
 			uncommented(file, set, f), references(file, source, exists))
 	}
 	for _, c := range []struct{ name, file, source, want string }{
-		{"a line of 105 columns", "x.go", "package x\n\n// " + long, "x.go:3: 108 columns"},
+		{"a line of 108 columns", "x.go", "package x\n\n// " + long, "x.go:3: 108 columns"},
 		{"a raw string in production code", "x.go", "package x\n\nconst s = `" + long + "`",
 			"x.go:3: 117 columns"},
 		{"a raw string in a test", "x_test.go", "package x\n\nconst s = `" + long + "`", ""},
 		{"a URL", "x.go", "package x\n\n// See https://example.com/" + strings.Repeat("a", 90), ""},
-		{"a doc comment that says whether", "x.go",
+		{"a doc comment with \"says whether\"", "x.go",
 			"package x\n\n// f says whether it is.\nfunc f() bool { return true }", "says whether"},
-		{"a doc comment over two lines", "x.go",
+		{"a doc comment with \"says whether\" over two lines", "x.go",
 			"package x\n\n// f says\n// whether it is.\nfunc f() bool { return true }", "says whether"},
-		{"a function that answers", "x.go", "package x\n\n// f answers 1.\nfunc f() int { return 1 }",
-			"f answers"},
-		{"a peer that answers", "x.go",
+		{"a doc comment with \"f answers\"", "x.go",
+			"package x\n\n// f answers 1.\nfunc f() int { return 1 }", "f answers"},
+		{"a doc comment about a server that answers", "x.go",
 			"package x\n\n// f waits until the server answers.\nfunc f() {}", ""},
-		{"a type that is who", "x.go", "package x\n\n// t is who calls.\ntype t int", "t is who"},
+		{"a doc comment with \"is who\"", "x.go",
+			"package x\n\n// t is who calls.\ntype t int", "t is who"},
 		{"a field without a comment", "x.go", "package x\n\ntype T struct{ A int }",
 			"T.A has no comment"},
 		{"a field with a comment", "x.go", "package x\n\ntype T struct {\n\tA int // seconds\n}", ""},
@@ -318,14 +319,15 @@ func TestPlantedWordingIsFound(t *testing.T) {
 			got := goFaults(c.file, c.source)
 			if c.want == "" && len(got) > 0 ||
 				c.want != "" && (len(got) != 1 || !strings.Contains(got[0], c.want)) {
-				t.Errorf("found %q, want one fault with %q", got, c.want)
+				t.Errorf("got the faults %q, want one fault that contains %q (an empty text means "+
+					"that no fault is wanted)", got, c.want)
 			}
 		})
 	}
 	t.Run("a long line of prose", func(t *testing.T) {
 		text := "# Title\n\n" + long + "\n\n| " + long + " |\n\n```\n" + long + "\n```\n"
 		if got := wideProse("x.md", text); len(got) != 1 || !strings.Contains(got[0], "x.md:3:") {
-			t.Errorf("found %q, want line 3 alone", got)
+			t.Errorf("got the faults %q, want one fault, in line 3", got)
 		}
 	})
 }

@@ -20,17 +20,17 @@ type Frame struct {
 // Client is a scripted client. It keeps every message that it sends or receives, and answers the
 // server's requests with the functions in Answer.
 type Client struct {
-	Revision     string // Modern, or a legacy one
+	Revision     string // Modern, or a legacy revision
 	Capabilities string // a JSON object
 	Name         string // in clientInfo
-	// Answer has a function for each method of reverse requests. It returns the JSON of the result,
-	// or "error:" and the JSON of an error object. Several of its calls may run at once.
+	// Answer has a function for each method of reverse requests. The function returns the JSON of
+	// the result, or "error:" and the JSON of an error object. Its calls may run concurrently.
 	Answer map[string]func(params Message) string
 
 	conn   Conn
 	cancel context.CancelFunc
 	done   chan struct{} // closed when the reader has ended
-	err    error         // why it ended
+	err    error         // why the reader has ended
 
 	mu      sync.Mutex // guards the fields below
 	frames  []Frame
@@ -110,21 +110,22 @@ func (c *Client) Frames() []Frame {
 	return slices.Clone(c.frames)
 }
 
-// Mark returns the number of messages so far; Await can start from there.
+// Mark returns the number of messages so far. Await and Reply take this number as their mark.
 func (c *Client) Mark() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.frames)
 }
 
-// Send writes raw bytes.
+// Send writes raw, byte for byte, to the connection.
 func (c *Client) Send(raw string) error {
 	m, _ := Parse([]byte(raw))
 	c.record(Frame{Sent: true, Message: m})
 	return c.conn.Write(context.Background(), []byte(raw))
 }
 
-// Await waits for the first message received since mark for which match returns true.
+// Await waits for a message for which match returns true. It returns the first such message that
+// was received since mark.
 func (c *Client) Await(ctx context.Context, mark int, match func(Message) bool) (Message, error) {
 	for {
 		c.mu.Lock()
@@ -184,7 +185,7 @@ func (c *Client) withMeta(params string) string {
 	return before + `"_meta":{` + own + after
 }
 
-// ID returns a new request id: 1, 2, 3.
+// ID returns a new request id. The ids are 1, 2, 3 and so on.
 func (c *Client) ID() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -234,7 +235,7 @@ func (c *Client) Do(ctx context.Context, id, method, params string) (Message, er
 	return c.Reply(ctx, mark, id)
 }
 
-// Reply waits for the answer to id.
+// Reply waits for the answer to the request with the id, received since mark.
 func (c *Client) Reply(ctx context.Context, mark int, id string) (Message, error) {
 	m, err := c.Await(ctx, mark, func(m Message) bool {
 		return m.Method == "" && string(m.ID) == id
@@ -245,7 +246,7 @@ func (c *Client) Reply(ctx context.Context, mark int, id string) (Message, error
 	return m, err
 }
 
-// Tool calls a tool.
+// Tool calls a tool and returns the answer.
 func (c *Client) Tool(ctx context.Context, name, arguments string) (Message, error) {
 	return c.Call(ctx, "tools/call", fmt.Sprintf(`{"name":%s,"arguments":%s}`, Quote(name),
 		cmp.Or(arguments, `{}`)))

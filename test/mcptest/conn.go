@@ -19,7 +19,7 @@ type Conn interface {
 	Close() error
 }
 
-// Pipe returns the two ends of a connection in process. Closing one end closes both.
+// Pipe returns the two ends of a connection within the process. Closing one end closes both.
 func Pipe() (Conn, Conn) {
 	ab, ba := make(chan []byte, 16), make(chan []byte, 16)
 	done, once := make(chan struct{}), new(sync.Once)
@@ -65,8 +65,8 @@ func (e *pipeEnd) Close() error {
 	return nil
 }
 
-// Lines returns a connection with one message a line, as over stdio. Its Read ignores the context;
-// close r to end a Read.
+// Lines returns a connection with one message per line, as over stdio. Its Read ignores the
+// context. To end a Read, close r.
 func Lines(r io.Reader, w io.Writer) Conn { return &lines{r: bufio.NewReaderSize(r, 64<<10), w: w} }
 
 type lines struct {
@@ -108,7 +108,7 @@ type Process struct {
 	wait func() error
 }
 
-// Command starts cmd, whose stdin and stdout become the connection.
+// Command starts cmd and returns a connection to its stdin and stdout.
 func Command(cmd *exec.Cmd) (*Process, error) {
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -132,7 +132,7 @@ func Command(cmd *exec.Cmd) (*Process, error) {
 // PID returns the process id of the child.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Wait waits until the child has ended. Unlike Close it leaves the stdin open.
+// Wait waits until the child has ended. Unlike Close, it does not close the child's stdin.
 func (p *Process) Wait() error { return p.wait() }
 
 // Close closes the child's stdin and waits until it has ended.
@@ -154,14 +154,15 @@ type Message struct {
 // IsRequest reports whether the message has a method and an id.
 func (m Message) IsRequest() bool { return m.Method != "" && m.ID != nil }
 
-// Parse parses b leniently; Raw is set even when it fails.
+// Parse parses b leniently. Raw is set even if Parse returns an error.
 func Parse(b []byte) (m Message, err error) {
 	err = json.Unmarshal(b, &m)
 	m.Raw = b
 	return m, err
 }
 
-// At returns the raw value at a path of member names and array indices in v; nil when it is absent.
+// At returns the raw value in v at a path of member names and array indices. It returns nil if
+// there is no such value.
 func At(v json.RawMessage, path ...any) json.RawMessage {
 	for _, p := range path {
 		switch p := p.(type) {
@@ -183,7 +184,7 @@ func At(v json.RawMessage, path ...any) json.RawMessage {
 	return v
 }
 
-// Text returns the string at a path; "" when it is absent.
+// Text returns the string in v at a path, or "" if there is no string.
 func Text(v json.RawMessage, path ...any) (s string) {
 	json.Unmarshal(At(v, path...), &s)
 	return s

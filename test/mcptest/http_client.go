@@ -12,13 +12,13 @@ import (
 )
 
 // HTTP is a connection to a Streamable HTTP server. For a legacy client, it takes the session id
-// from the answer to initialize, and opens the GET stream after initialized. For a modern request,
-// it repeats fields of the body in headers. It replaces an answer that is not a message by an error
-// message with code 0 and the HTTP status as its text.
+// from the answer to initialize, and opens the GET stream after notifications/initialized. For a
+// modern request, it repeats fields of the body in headers. It replaces an answer that is not a
+// message by an error message with code 0 and the HTTP status as its text.
 type HTTP struct {
 	URL    string
 	Header http.Header // sent with every request
-	// NoStream means that a legacy client opens no GET stream. Some real clients open none.
+	// NoStream means that a legacy client opens no GET stream, like some real clients.
 	NoStream bool
 
 	client  *http.Client
@@ -33,7 +33,7 @@ type HTTP struct {
 	inFlight map[string]context.CancelFunc
 }
 
-// NewHTTP returns a connection to a URL; nothing is sent yet.
+// NewHTTP returns a connection to a URL. It sends nothing yet.
 func NewHTTP(url string) *HTTP {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &HTTP{URL: url, Header: http.Header{},
@@ -54,8 +54,8 @@ func (h *HTTP) Read(ctx context.Context) ([]byte, error) {
 	}
 }
 
-// Write posts b. It posts a request in the background, and Read returns the answer. For any other
-// message, Write waits until it is posted.
+// Write posts b. If b is a request, Write posts it in the background, and Read returns the answer.
+// If b is any other message, Write waits for the response.
 func (h *HTTP) Write(_ context.Context, b []byte) error {
 	m, _ := Parse(b)
 	ctx, cancel := context.WithCancel(h.ctx)
@@ -84,7 +84,7 @@ func failure(m Message, text string) []byte {
 		orNull(m.ID), Quote(text))
 }
 
-// Drop closes the connection of a request, as a modern client does to cancel over HTTP.
+// Drop closes the connection of a request. A modern client cancels a request over HTTP in this way.
 func (h *HTTP) Drop(id string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -237,8 +237,8 @@ func (h *HTTP) Close() error {
 	return nil
 }
 
-// Vanish closes all connections without ending the session, as a client does that is killed, and as
-// many clients do that are done.
+// Vanish closes all connections without ending the session. A client that is killed does this, and
+// so do many clients when they end.
 func (h *HTTP) Vanish() {
 	h.cancel()
 	h.running.Wait()

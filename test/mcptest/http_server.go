@@ -58,8 +58,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// headerFault returns a description of the fault in the headers of a POST, by the rules of its
-// revision; "" if there is none.
+// headerFault returns a description of the fault in the headers of a POST, or "" if there is none.
+// The rules are those of the message's revision.
 func (s *Server) headerFault(h http.Header, m Message) string {
 	want := map[string]string{}
 	if v := Text(m.Params, "_meta", metaVersion); v != "" {
@@ -90,8 +90,8 @@ func (s *Server) headerFault(h http.Header, m Message) string {
 	return ""
 }
 
-// find returns the session of a message; initialize opens a new session. It returns nil when there
-// is no session with the id.
+// find returns the session of a message. For initialize it opens a new session. If no session has
+// the id, find returns nil.
 func (s *Server) find(id string, m Message) *httpSession {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,8 +115,8 @@ func (s *Server) find(id string, m Message) *httpSession {
 	return ses
 }
 
-// EndSessions ends a legacy session, or all of them when id is "". As after a restart of a server,
-// the next request of the session gets 404.
+// EndSessions ends the legacy session with the id, or all legacy sessions if id is "". The next
+// request of an ended session gets 404, as after a restart of the server.
 func (s *Server) EndSessions(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,7 +146,8 @@ func (h *httpSession) answer(w http.ResponseWriter, r *http.Request, m Message) 
 	if h.id != "" {
 		w.Header().Set("Mcp-Session-Id", h.id)
 	}
-	ctx, cancel := context.WithCancel(h.context) // a legacy call goes on when its connection drops
+	// a legacy call continues when its connection drops
+	ctx, cancel := context.WithCancel(h.context)
 	defer cancel()
 	if h.id == "" {
 		defer context.AfterFunc(r.Context(), cancel)()
@@ -169,7 +170,7 @@ func (h *httpSession) answer(w http.ResponseWriter, r *http.Request, m Message) 
 	died := false
 	call := h.call(ctx, m, out, func() { died = true })
 	var done sync.WaitGroup
-	done.Go(call.run) // in a separate goroutine, because Ask may end it
+	done.Go(call.run) // in a separate goroutine, because Ask may end the goroutine
 	done.Wait()
 	if died {
 		panic(http.ErrAbortHandler)

@@ -18,8 +18,9 @@ import (
 //	-revisions 2025-11-25,2025-06-18
 //	-http ADDRESS  serve HTTP instead of stdio
 //	-noise LINES   first write lines to stdout that are not messages
-//	-exit CODE     exit at once
+//	-exit CODE     exit at once with this code
 //	-mute          write nothing
+//	-skills        also serve the skills of AddSkills
 func Main() {
 	f := flag.NewFlagSet("mcptest", flag.ExitOnError)
 	name := f.String("name", "box", "")
@@ -28,6 +29,7 @@ func Main() {
 	noise := f.Int("noise", 0, "")
 	exit := f.Int("exit", -1, "")
 	mute := f.Bool("mute", false, "")
+	skills := f.Bool("skills", false, "")
 	f.Parse(os.Args[1:])
 	if *exit >= 0 {
 		fmt.Fprintln(os.Stderr, "mcptest: exiting because of -exit")
@@ -42,6 +44,9 @@ func Main() {
 	}
 	fmt.Fprintf(os.Stderr, "mcptest: %s serves\n", *name)
 	s := Toolbox(*name, strings.Split(*revisions, ",")...)
+	if *skills {
+		AddSkills(s)
+	}
 	if *address != "" {
 		l, err := net.Listen("tcp", *address)
 		if err != nil {

@@ -30,7 +30,7 @@ func bounded(t *testing.T) context.Context {
 	return ctx
 }
 
-// connections are the ways to a Toolbox.
+// connections are the ways in which tests connect a client to a Toolbox.
 var connections = map[string]func(t *testing.T, revision string) mcptest.Conn{
 	"in process": func(t *testing.T, revision string) mcptest.Conn {
 		a, b := mcptest.Pipe()
@@ -88,7 +88,7 @@ func TestClientAndToolboxUnderstandEachOther(t *testing.T) {
 					{"nothing", ``, `unknown tool`},
 				} {
 					if got := call(c.tool, c.args); !strings.Contains(got, c.want) {
-						t.Errorf("%s: got %s, want %s in it", c.tool, got, c.want)
+						t.Errorf("%s: got %s, want an answer that contains %s", c.tool, got, c.want)
 					}
 				}
 				mark := c.Mark()
@@ -112,7 +112,7 @@ func TestClientAndToolboxUnderstandEachOther(t *testing.T) {
 	}
 }
 
-func TestAWaitingCallIsCancelled(t *testing.T) {
+func TestWaitingCallIsCancelled(t *testing.T) {
 	for name, connect := range connections {
 		for _, revision := range []string{"2025-11-25", mcptest.Modern} {
 			t.Run(name+" "+revision, func(t *testing.T) {
@@ -140,8 +140,8 @@ func TestAWaitingCallIsCancelled(t *testing.T) {
 	}
 }
 
-// The go-sdk is the reference implementation for both: its client must be able to use the Toolbox,
-// and the scripted client must be able to use its server.
+// The go-sdk is the reference implementation. The client of the go-sdk must be able to use the
+// Toolbox, and the scripted client must be able to use the server of the go-sdk.
 
 func TestTheSDKsClientUnderstandsTheToolbox(t *testing.T) {
 	for _, revision := range []string{"2025-11-25", mcptest.Modern} {
@@ -201,7 +201,8 @@ func TestTheClientUnderstandsTheSDKsServer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ctx, c := bounded(t), mcptest.NewClient(p, revision) // the build is not bounded
+			// not before: the time for the build is not bounded
+			ctx, c := bounded(t), mcptest.NewClient(p, revision)
 			defer c.Close()
 			if m, err := c.Open(ctx); err != nil || m.Error != nil {
 				t.Fatalf("open: %s, %v", m.Raw, err)

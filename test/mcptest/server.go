@@ -29,7 +29,10 @@ type Server struct {
 	Capabilities   string   // a JSON object
 	Instructions   string
 	Handle         map[string]func(*Call)
-	OnNotification func(Message) // gets the notifications of clients; may be nil
+	OnNotification func(Message) // called with each notification of a client; may be nil
+	// AsksOnStream makes Call.Ask write its legacy requests on the session's GET stream, not on the
+	// stream of the call. Over stdio there is only one stream.
+	AsksOnStream bool
 
 	mu           sync.Mutex              // guards the fields below
 	sessions     map[string]*httpSession // by id; "" is the session of all modern requests
@@ -42,7 +45,7 @@ type session struct {
 	feed   func(b []byte) // writes messages that belong to no call
 
 	mu sync.Mutex // guards the fields below
-	// Calls in flight, by id. If two clients of one HTTP server use the same id, the entry is the
+	// Calls in flight, by id. If two clients of one HTTP server use the same id, calls has the
 	// later call.
 	calls    map[string]*Call
 	pending  map[string]chan Message
@@ -110,8 +113,8 @@ func (s *session) receive(m Message) {
 	}
 }
 
-// call registers a request, so that a cancellation can find it. The method run of the returned Call
-// handles it.
+// call registers a request, so that a cancellation can find the request. The method run of the
+// returned Call handles the request.
 func (s *session) call(ctx context.Context, m Message, out func([]byte), die func()) *Call {
 	ctx, cancel := context.WithCancel(ctx)
 	c := &Call{Message: m, Context: ctx, cancel: cancel, version: Text(m.Params,
@@ -196,8 +199,8 @@ type Call struct {
 // Raw writes b on the call's stream unchanged.
 func (c *Call) Raw(b string) { c.out([]byte(b)) }
 
-// Result sends a result as the answer. To a modern request it adds resultType, unless the result
-// has one.
+// Result sends a result as the answer. If the request is modern and the result has no resultType,
+// Result adds a resultType.
 func (c *Call) Result(result string) {
 	if c.version != "" && At(json.RawMessage(result), "resultType") == nil {
 		result = member(result, "resultType", `"complete"`)
@@ -231,11 +234,11 @@ func notification(method, params string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","method":%s,"params":%s}`, Quote(method), params)
 }
 
-// Token returns the call's raw progress token; nil when it has none.
+// Token returns the call's raw progress token, or nil if the call has none.
 func (c *Call) Token() json.RawMessage { return At(c.Params, "_meta", "progressToken") }
 
-// Feed writes a notification that belongs to no call: to the session's stream, or to all open
-// subscriptions of modern clients.
+// Feed writes a notification that belongs to no call. For a legacy client it writes to the
+// session's stream, for modern clients to all open subscriptions.
 func (c *Call) Feed(method, params string) {
 	if c.version == "" {
 		c.session.feed([]byte(notification(method, params)))
@@ -253,8 +256,8 @@ func (c *Call) Feed(method, params string) {
 // for, and returns when the request is cancelled.
 func (c *Call) listen() {
 	meta := fmt.Sprintf(`"_meta":{%s:%s}`, Quote(metaSubscription), c.ID)
-	// Feed needs this lock, too. So no notification precedes the acknowledgement, and none after it
-	// is lost.
+	// Feed needs this lock, too. So no notification comes before the acknowledgement, and no later
+	// notification is lost.
 	c.session.mu.Lock()
 	c.Notify("notifications/subscriptions/acknowledged", fmt.Sprintf(`{"notifications":%s,%s}`,
 		At(c.Params, "notifications"), meta))
@@ -266,10 +269,10 @@ func (c *Call) listen() {
 	c.session.mu.Unlock()
 }
 
-// Ask sends a reverse request to the client and returns the result or the error object. To a modern
-// client it sends an input_required result, and ends the handler's goroutine. The client's next
-// request runs the handler again, and then Ask returns the answer. requestState has the answers of
-// earlier rounds.
+// Ask sends a reverse request to the client and returns the result or the error object. For a
+// modern client, Ask sends an input_required result and ends the handler's goroutine. The client's
+// next request runs the handler again, and then Ask returns the client's answer. requestState holds
+// the answers to earlier calls of Ask.
 func (c *Call) Ask(key, method, params string) (result, fault json.RawMessage) {
 	s := c.session
 	if c.version != "" {
@@ -292,7 +295,11 @@ func (c *Call) Ask(key, method, params string) (result, fault json.RawMessage) {
 	ch := make(chan Message, 1)
 	s.pending[id] = ch
 	s.mu.Unlock()
-	c.Raw(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%s,"params":%s}`, id, Quote(method),
+	write := c.out
+	if s.server.AsksOnStream {
+		write = s.feed
+	}
+	write(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"method":%s,"params":%s}`, id, Quote(method),
 		params))
 	select {
 	case m := <-ch:

@@ -15,26 +15,28 @@ const (
 	// Echo returns the received params as text. Its structured content has the argument tag and the
 	// server's name.
 	Echo = "echo"
-	// Raw writes the lines in the argument lines, and no other answer. It replaces $ID, $TOKEN and
-	// $PAD (n bytes) in them.
+	// Raw writes the texts in the argument lines, and no other answer. In these texts it replaces
+	// $ID by the request's id, $TOKEN by the progress token, and $PAD by n bytes.
 	Raw    = "raw"
 	Result = "result" // returns the argument result, a string of JSON, unchanged
-	// Ask sends the client the request in the arguments method and params, and returns the answer.
+	// Ask sends a request to the client and returns the answer. The arguments method and params are
+	// those of the request.
 	Ask      = "ask"
 	Progress = "progress" // reports progress n times (default 3)
 	Log      = "log"      // logs n messages (default 1)
-	// Wait reports progress once, if the call has a token. It waits until the call is cancelled,
-	// and then answers, which is too late.
+	// Wait reports progress once, if the call has a progress token. It waits until the call is
+	// cancelled, and answers only then, which is too late.
 	Wait      = "wait"
-	Cancelled = "cancelled" // returns when a Wait with the same tag was cancelled
+	Cancelled = "cancelled" // returns when a call of Wait with the same argument tag was cancelled
 	Change    = "change"    // adds a tool and sends list_changed
 	// Scenario logs if logging is on, reports progress, makes the changes of Change, sends every
 	// kind of reverse request, and returns the answers.
 	Scenario = "scenario"
-	Update   = "update"      // sends resources/updated for the argument uri
-	Die      = "die"         // ends the server without an answer
-	Self     = "self"        // returns the server's pid, working folder and environment
-	Odd      = "odd name/ü." // like Echo; its name has characters that names should not have
+	Update   = "update" // sends resources/updated for the argument uri
+	Die      = "die"    // ends the server without an answer
+	Self     = "self"   // returns the server's pid, working folder and environment
+	// works like Echo; the name has characters that tool names should not have
+	Odd = "odd name/ü."
 )
 
 // Toolbox returns a server with all tools above, paged lists, prompts, resources, templates and
@@ -76,10 +78,10 @@ type toolbox struct {
 
 	mu        sync.Mutex // guards the fields below
 	tools     []string
-	cancelled map[string]chan struct{} // by tag; closed when a Wait was cancelled
+	cancelled map[string]chan struct{} // by tag; closed when a call of Wait was cancelled
 }
 
-// page returns a handler that lists two items a page.
+// page returns a handler that lists items, two per page.
 func page(what string, items func() []string) func(*Call) {
 	return func(c *Call) {
 		all, at := items(), 0
@@ -194,7 +196,7 @@ func (b *toolbox) tag(tag string) chan struct{} {
 	return b.cancelled[tag]
 }
 
-// release ends all calls of Cancelled with this tag. Later calls end at once.
+// release ends all calls of Cancelled with this tag. Later calls with the tag end at once.
 func (b *toolbox) release(tag string) {
 	ch := b.tag(tag)
 	b.mu.Lock()
@@ -301,7 +303,8 @@ func (b *toolbox) scenario(c *Call) {
 	if c.version != "" {
 		id = ""
 	}
-	if At(c.Params, "requestState") == nil { // a modern call runs again in every round
+	// a modern call runs again for each Ask: make changes only once
+	if At(c.Params, "requestState") == nil {
 		if c.version == "" || At(c.Params, "_meta", metaLogLevel) != nil {
 			c.Notify("notifications/message",
 				`{"level":"warning","logger":"scenario","data":"on the way"}`)

@@ -7,8 +7,8 @@ import (
 )
 
 // FreeAddress returns a loopback address that no process listens on. On Linux the address stays
-// reserved for the processes of this test until the test ends. Otherwise another test could take
-// the port first, and this test would connect to the other test's server.
+// reserved for the processes of this test until the test ends. Without this, another test could
+// take the port first, and this test would connect to the other test's server.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
 	address, free, err := reserve()
@@ -19,10 +19,10 @@ func FreeAddress(t testing.TB) string {
 	return address
 }
 
-// Listening waits until a process listens on the address, and reports whether one does. It gives up
-// after two minutes, or when alive returns false.
+// Listening waits until a process listens on the address. It returns false after two minutes, or
+// when alive returns false.
 func Listening(address string, alive func() bool) bool {
-	// Listening has to poll, since another process listens.
+	// The listener is in another process, so Listening has to poll.
 	for deadline := time.Now().Add(2 * time.Minute); alive() &&
 		time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		if c, err := net.Dial("tcp", address); err == nil {

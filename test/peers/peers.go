@@ -1,13 +1,12 @@
-// Package peers provides the programs that tests use: the real servers and clients pinned in
-// test/package.json and test/servers/package.json, the packages of the example plugins, the
-// go-sdk's conformance server and clients (tools of go.mod), and the gatekit binary, built from the
-// tree.
+// Package peers provides the programs that tests use. These are the real servers and clients that
+// test/package.json and test/servers/package.json pin, the packages of the example plugins, the
+// go-sdk's conformance server and clients (tools of go.mod), and the gatekit binary, which is built
+// from the working tree.
 //
-// Tests install what they need. npm packages are installed into the user's cache folder, one folder
-// for each version of a package-lock.json, shared by all test packages. Where Node, npm or the
-// registry is missing, a test that needs them is skipped with the reason; with
-// GATEKIT_TEST_REQUIRE=1 in the environment, which .ci/run sets, it fails instead. With -short it
-// is always skipped.
+// Tests install the npm packages that they need into the user's cache folder. Each version of a
+// package-lock.json has one folder, which all test packages share. If Node, npm or the registry is
+// missing, a test that needs it is skipped with the reason. With GATEKIT_TEST_REQUIRE=1 in the
+// environment, which .ci/run sets, such a test fails instead. With -short it is always skipped.
 package peers
 
 import (
@@ -43,7 +42,7 @@ func Python(t testing.TB) {
 	}
 }
 
-// Installed skips the test unless the machine has these programs.
+// Installed skips the test unless all programs are installed.
 func Installed(t testing.TB, programs ...string) {
 	t.Helper()
 	for _, name := range programs {
@@ -53,7 +52,7 @@ func Installed(t testing.TB, programs ...string) {
 	}
 }
 
-// Collector builds the OpenTelemetry collector of test/collector and returns its path. Where its
+// Collector builds the OpenTelemetry collector of test/collector and returns its path. If its
 // modules cannot be fetched, the test is skipped.
 func Collector(t testing.TB) string {
 	t.Helper()
@@ -69,16 +68,16 @@ func Collector(t testing.TB) string {
 	return binary
 }
 
-// Modules is a folder with a node_modules made by npm ci.
+// Modules is a folder in which npm ci has made a node_modules.
 type Modules struct{ dir string }
 
-// Node returns the npm packages of test/package.json, and installs them first if needed.
+// Node returns the npm packages of test/package.json. It installs them first if needed.
 func Node(t testing.TB) Modules {
 	t.Helper()
 	return modules(t, node)
 }
 
-// Published returns the servers of many makers that are pinned in test/servers. It installs them
+// Published returns the published servers that test/servers/package.json pins. It installs them
 // first if needed.
 func Published(t testing.TB) Modules {
 	t.Helper()
@@ -104,7 +103,7 @@ func modules(t testing.TB, install func() (string, error)) Modules {
 	return Modules{dir}
 }
 
-// missing skips a test, or fails it with GATEKIT_TEST_REQUIRE=1.
+// missing skips a test because of err. With GATEKIT_TEST_REQUIRE=1 it fails the test instead.
 func missing(t testing.TB, err error) {
 	t.Helper()
 	if os.Getenv("GATEKIT_TEST_REQUIRE") == "1" {
@@ -135,8 +134,8 @@ var (
 	})
 )
 
-// install installs the packages of a folder's package-lock.json and returns the folder in which
-// they are. The given folder is relative to the top of the repository.
+// install installs the packages of the package-lock.json in folder, and returns the path of the
+// folder with these packages. The parameter folder is relative to the top of the repository.
 func install(folder string) (string, error) {
 	for _, tool := range []string{"node", "npm"} {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -187,8 +186,8 @@ func install(folder string) (string, error) {
 }
 
 // Tool builds a tool of go.mod (everything-server, everything-client, listfeatures) and returns the
-// path of a copy. A copy is needed, because the file in Go's cache cannot be run while another
-// process builds it again.
+// path of a copy. The copy is needed because the file in Go's cache cannot run while another
+// process builds that file again.
 func Tool(t testing.TB, name string) string {
 	t.Helper()
 	path, err := tools.copy(name)
@@ -198,12 +197,12 @@ func Tool(t testing.TB, name string) string {
 	return path
 }
 
-// tools holds the copies that this process has made, by name.
+// tools holds the copies that this process has made.
 var tools copies
 
 type copies struct {
 	mu   sync.Mutex
-	made map[string]string
+	made map[string]string // path of each copy, by the tool's name
 }
 
 func (c *copies) copy(name string) (string, error) {
@@ -282,8 +281,8 @@ func Top() string {
 	return filepath.Join(filepath.Dir(file), "..", "..")
 }
 
-// GoEnv returns the variables of Go's environment that a script with another HOME needs to build
-// something.
+// GoEnv returns the variables of Go's environment that a script needs for a build if its HOME is
+// another folder.
 func GoEnv(t testing.TB) map[string]string {
 	t.Helper()
 	vars := map[string]string{}

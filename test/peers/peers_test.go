@@ -29,10 +29,11 @@ func TestPinnedPeersAreInstalled(t *testing.T) {
 
 func TestFreeAddressStaysReserved(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("this system has no way to reserve an address")
+		t.Skip("this system cannot reserve an address")
 	}
 	reserved := peers.FreeAddress(t)
-	for range 20000 { // the system would choose an unreserved port again within some 7000
+	// the system would choose an unreserved port again within about 7000 listeners
+	for range 20000 {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)

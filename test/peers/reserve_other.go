@@ -4,8 +4,8 @@ package peers
 
 import "net"
 
-// reserve returns an address that no process listens on now. These systems cannot reserve it for
-// another process.
+// reserve returns an address that no process listens on now. These systems cannot reserve an
+// address for another process.
 func reserve() (address string, free func(), err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

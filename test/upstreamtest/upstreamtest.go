@@ -26,9 +26,9 @@ import (
 type PipeServer struct {
 	Written    chan []byte   // messages that were written to the server
 	Gone       chan struct{} // closed when the server has ended
-	CloseDelay time.Duration // how long Close takes, as with a server that ignores SIGTERM
+	CloseDelay time.Duration // time that Close takes, as if the server ignored SIGTERM
 
-	sent chan []byte // messages of the server; nil stands for one that is too large
+	sent chan []byte // messages of the server; nil stands for a message that is too large
 	once sync.Once
 }
 
@@ -96,7 +96,7 @@ func (p *PipeServer) HasEnded() bool {
 	}
 }
 
-// Next returns the next message that was written to the server.
+// Next returns the next message that was written to the server. It fails the test if there is none.
 func (p *PipeServer) Next(t *testing.T) Message {
 	t.Helper()
 	synctest.Wait()
@@ -109,8 +109,8 @@ func (p *PipeServer) Next(t *testing.T) Message {
 	}
 }
 
-// Expect returns the next message that was written to the server, and fails the test unless it has
-// the method.
+// Expect returns the next message that was written to the server. It fails the test unless the
+// message has the method.
 func (p *PipeServer) Expect(t *testing.T, method string) Message {
 	t.Helper()
 	m := p.Next(t)
@@ -171,10 +171,11 @@ func ParseMessage(t *testing.T, b []byte) Message {
 	return m
 }
 
-// Launcher starts servers and keeps them. Its Start is used as upstream.Dial's Pipe.
+// Launcher starts servers and remembers them. Its method Start is the function Pipe of an
+// upstream.Dial.
 type Launcher struct {
 	Fail       error         // if not nil, no server can be started
-	CloseDelay time.Duration // of the servers that are started
+	CloseDelay time.Duration // CloseDelay of the servers that Start starts
 
 	mu      sync.Mutex
 	servers []*PipeServer
@@ -235,14 +236,15 @@ func (l *Launcher) at(t *testing.T, i int) *PipeServer {
 type Client struct {
 	// OnAsk returns the answer to a server's request to the client.
 	OnAsk func(ctx context.Context, m *mcp.Message) pipeline.Passed
-	// Slow, if not nil, delays each notification until a value is received from it.
+	// If Slow is not nil, each notification waits until a value can be received from Slow.
 	Slow chan struct{}
-	// Away means that the client does not wait for the call now.
+	// Away means that the client does not wait for its call at the moment.
 	Away     bool
 	Activity atomic.Int32 // calls of ReportActivity
 
 	mu       sync.Mutex
 	received []string
+	consumed []string
 }
 
 // HandleNotification implements proxy.Handler.
@@ -268,11 +270,28 @@ func (c *Client) HandleRequests(ctx context.Context, ms []*mcp.Message) []pipeli
 	return answers
 }
 
+// Consume implements proxy.Handler.
+func (c *Client) Consume(_ context.Context, m *mcp.Message, action, reason string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.consumed = append(c.consumed, action+": "+reason+": "+string(m.Append(nil)))
+	return nil
+}
+
 // IsWaiting implements proxy.Handler.
 func (c *Client) IsWaiting() bool { return !c.Away }
 
 // ReportActivity implements proxy.Handler.
 func (c *Client) ReportActivity() { c.Activity.Add(1) }
+
+// Consumed returns the messages that Consume was called with. Each has its action and reason in
+// front, separated by ": ".
+func (c *Client) Consumed() []string {
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.consumed)
+}
 
 // Received returns the notifications that the client has received.
 func (c *Client) Received() []string {
@@ -289,7 +308,7 @@ func (c *Client) Forget() {
 	c.received = nil
 }
 
-// ExpectReceived fails the test unless the client has received these notifications and no others.
+// ExpectReceived fails the test unless the client has received exactly the notifications in want.
 func (c *Client) ExpectReceived(t *testing.T, want ...string) {
 	t.Helper()
 	if got := c.Received(); !slices.Equal(got, want) {
@@ -305,7 +324,7 @@ func (recorder) Record(context.Context, pipeline.Outcome) (uint64, error) { retu
 // Pipeline is a pipeline without stages.
 var Pipeline = pipeline.New(recorder{}, pipeline.Options{})
 
-// Pass returns raw as a client's message that has passed the pipeline.
+// Pass parses raw as a message of a client and passes it through Pipeline.
 func Pass(t *testing.T, raw string) pipeline.Passed {
 	t.Helper()
 	m, err := mcp.Parse([]byte(raw))
@@ -339,7 +358,7 @@ type Call struct {
 	t *testing.T
 }
 
-// StartCall makes a call in the background. raw is the request.
+// StartCall sends the request raw to s in the background, with h as the handler of the call.
 func StartCall(t *testing.T, s proxy.Server, h proxy.Handler, raw string) *Call {
 	t.Helper()
 	c := &Call{t: t, Done: make(chan struct{})}
@@ -353,7 +372,7 @@ func StartCall(t *testing.T, s proxy.Server, h proxy.Handler, raw string) *Call 
 	return c
 }
 
-// ExpectAnswer fails the test unless the call has got the answer want.
+// ExpectAnswer fails the test unless the call has ended with the answer want.
 func (c *Call) ExpectAnswer(want string) {
 	c.t.Helper()
 	synctest.Wait()
@@ -403,8 +422,8 @@ func (c *Call) ExpectError(want string) {
 	}
 }
 
-// ModernRequest returns a modern request. meta is put before the client's description in _meta, and
-// params after _meta.
+// ModernRequest returns a modern request. meta are members that come before the client's
+// description in _meta, and params are members that come after _meta.
 func ModernRequest(id, method, meta, params string) string {
 	return `{"jsonrpc":"2.0","id":` + id + `,"method":"` + method + `","params":{"_meta":{` + meta +
 		`"io.modelcontextprotocol/protocolVersion":"2026-07-28",` +

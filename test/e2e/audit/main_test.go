@@ -1,5 +1,5 @@
 // Package audit tests what the gatekit binary records and reports: the audit log, its sinks,
-// metrics, traces and the admin endpoint, and that no secret reaches them.
+// metrics, traces and the admin endpoint. It also tests that no secret reaches any of these.
 package audit
 
 import (

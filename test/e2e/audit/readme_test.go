@@ -15,8 +15,8 @@ import (
 	"gatekit/test/peers"
 )
 
-// variable has patterns for the parts of the example's output that differ from run to run, with
-// their replacements.
+// variable holds patterns for the parts of the example's output that differ from run to run, and
+// the replacement of each.
 var variable = []struct {
 	pattern     *regexp.Regexp
 	replacement string
@@ -24,7 +24,7 @@ var variable = []struct {
 	{regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}Z`), "TIME"},
 	{regexp.MustCompile(`(session|principal)-[a-z2-7]{12}`), "$1-ID"},
 	{regexp.MustCompile(`\b[0-9.]+(µs|ms|s)\b`), "DURATION"},
-	// The duration is absent when it is too short.
+	// The output does not show very short durations.
 	{regexp.MustCompile(`\b(pass|modify)( DURATION)?$`), "$1"},
 	{regexp.MustCompile(`\b[0-9a-f]{64}\b`), "DIGEST"},
 	{regexp.MustCompile(`#\d+`), "#RECORD"},
@@ -32,8 +32,8 @@ var variable = []struct {
 	{regexp.MustCompile(` +`), " "}, // column widths depend on the values
 }
 
-// TestAuditExampleReadmeMatchesOutput runs the commands of examples/04-audit/README.md, the first
-// of which makes a session, and compares their output with the page.
+// TestAuditExampleReadmeMatchesOutput runs the commands of examples/04-audit/README.md, and
+// compares their output with the page. The first command makes a session.
 func TestAuditExampleReadmeMatchesOutput(t *testing.T) {
 	peers.Installed(t, "curl", "pgrep", "sed")
 	const example = "../../../examples/04-audit"
@@ -45,12 +45,12 @@ func TestAuditExampleReadmeMatchesOutput(t *testing.T) {
 	if err := os.CopyFS(dir, os.DirFS(example)); err != nil {
 		t.Fatal(err)
 	}
-	// Another test may be listening at the example's address.
+	// The copy gets a free address, since another test may use the address of the example.
 	address := peers.FreeAddress(t)
 	for _, name := range []string{"gatekit.toml", "session.sh"} {
 		b, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil || !bytes.Contains(b, []byte("127.0.0.1:7777")) {
-			t.Fatalf("%s does not have the address 127.0.0.1:7777, %v", name, err)
+			t.Fatalf("%s does not contain the address 127.0.0.1:7777 (error: %v)", name, err)
 		}
 		b = bytes.ReplaceAll(b, []byte("127.0.0.1:7777"), []byte(address))
 		if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
@@ -83,14 +83,14 @@ func TestAuditExampleReadmeMatchesOutput(t *testing.T) {
 	for _, name := range []string{"audit.jsonl", "gatekit.log", "clients.txt"} {
 		b, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil || len(b) == 0 || bytes.Contains(b, []byte("AKIA")) {
-			t.Errorf("%s: %v, %d bytes, has the key: %t, want a file without the key", name, err,
-				len(b), bytes.Contains(b, []byte("AKIA")))
+			t.Errorf("%s: error %v, %d bytes, contains the key: %t; want a file without the key",
+				name, err, len(b), bytes.Contains(b, []byte("AKIA")))
 		}
 	}
 }
 
-// compareOutput returns an error unless the output has the lines of the page, in any order: calls
-// that are made concurrently end in any order. "…" in the page stands for any text.
+// compareOutput returns an error unless the output has the same lines as the page. The lines may be
+// in any order, since concurrent calls end in any order. "…" in the page stands for any text.
 func compareOutput(output, page string) error {
 	normalize := func(s string) string {
 		s = strings.TrimRight(s, " \n")
@@ -99,7 +99,7 @@ func compareOutput(output, page string) error {
 		}
 		return s
 	}
-	var extra []string // lines of the output that no line of the page has matched
+	var extra []string // lines of the output that match no line of the page
 	for line := range strings.Lines(output) {
 		extra = append(extra, normalize(line))
 	}

@@ -23,8 +23,8 @@ import (
 	"gatekit/test/mcptest"
 )
 
-// newLeakyServer returns a server that puts the planted key into every field that can have text.
-// received returns the bodies of all requests to it.
+// newLeakyServer returns a server that puts the planted key into every field that can contain text.
+// received returns the bodies of all requests that the server has received.
 func newLeakyServer(revision string) (h http.Handler, received func() string) {
 	text := func(where string) string {
 		return mcptest.Quote("the key of " + where + " is " + harness.PlantedKey + " .")
@@ -104,8 +104,8 @@ func newLeakyServer(revision string) (h http.Handler, received func() string) {
 		}
 }
 
-// Secrets beside the planted key. They are put together here, so that scanners of this repository
-// do not find them.
+// Further secrets. Each is concatenated from parts, so that secret scanners do not find it in this
+// file.
 var (
 	codename       = "Blue " + "Heron " + "Seven"      // a policy redacts it in results
 	deniedArgument = "hunter2-" + "correct-horse"      // in a call that a policy denies
@@ -115,8 +115,8 @@ var (
 	sinkToken      = "receiver-" + "token-5e6f7a8b"    // in a header for a sink
 )
 
-// fullRecordingConfig returns the configuration of everything that gatekit can write and send: the
-// audit log with these settings, sinks of every format, telemetry and the process log.
+// fullRecordingConfig returns a configuration in which gatekit writes and sends everything that it
+// can: the audit log with the given settings, sinks of every format, telemetry and the process log.
 func fullRecordingConfig(t *testing.T, collector *otlpCollector, bodies, durability string) string {
 	webhook, _ := startWebhook(t, nil)
 	sinks := sinkTable("hook", "webhook", fmt.Sprintf("url = %q", webhook),
@@ -126,7 +126,7 @@ func fullRecordingConfig(t *testing.T, collector *otlpCollector, bodies, durabil
 			fmt.Sprintf("path = \"sent/%s\"\nformat = %q", name, name))
 	}
 	if bodies == "digest" {
-		// Gatekit keeps the records for a sink that is unavailable.
+		// This sink is unavailable, so gatekit keeps the records for a later time.
 		sinks += sinkTable("down", "webhook", `url = "http://127.0.0.1:9/"`)
 	}
 	return harness.AuditTable +
@@ -141,7 +141,7 @@ func encodings(secret string) (all []string) {
 	sum := sha256.Sum256([]byte(secret))
 	all = []string{secret, hex.EncodeToString([]byte(secret)), url.QueryEscape(secret),
 		hex.EncodeToString(sum[:]), base64.StdEncoding.EncodeToString(sum[:])}
-	for shift := range 3 { // the secret may begin anywhere in the encoded text
+	for shift := range 3 { // the secret may begin at any byte of a group of 3 that base64 encodes
 		for _, encoding := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
 			text := encoding.EncodeToString([]byte(strings.Repeat("-", shift) + secret))
 			all = append(all, text[(shift*8+5)/6:len(text)-1])
@@ -150,9 +150,9 @@ func encodings(secret string) (all []string) {
 	return all
 }
 
-// TestSecretsReachNoPeerAndNoFile puts a key into every field of messages that can have text, and
-// other secrets into arguments and headers. None of them reaches a peer that must not have it, a
-// file, a sink or the collector.
+// TestSecretsReachNoPeerAndNoFile puts a key into every field of messages that can contain text,
+// and other secrets into arguments and headers. No secret may reach a file, a sink, the collector,
+// or a peer that must not have the secret.
 func TestSecretsReachNoPeerAndNoFile(t *testing.T) {
 	for _, c := range []struct{ client, server, bodies, durability string }{
 		{"2025-11-25", "2025-11-25", "none", "fsync"},
@@ -169,8 +169,8 @@ func TestSecretsReachNoPeerAndNoFile(t *testing.T) {
 	}
 }
 
-// testSecrets makes a session of a client and a server of these revisions, and searches for the
-// secrets. bodies and durability are settings of the audit log.
+// testSecrets makes a session between a client and a server of the given revisions, and then
+// searches for the secrets. bodies and durability are settings of the audit log.
 func testSecrets(t *testing.T, clientRevision, serverRevision, bodies, durability string) {
 	const rego = `
 redact contains {"pattern": "Blue Heron [A-Z][a-z]+", "with": "[codename]"} if input.kind in {"response", "notification", "error"}
@@ -180,7 +180,7 @@ ask contains "it is a transfer" if { input.kind == "request"; input.params.argum
 	h, received := newLeakyServer(serverRevision)
 	server := httptest.NewServer(h)
 	t.Cleanup(server.Close)
-	tmp, err := os.MkdirTemp("", "s") // a short name: paths of sockets are limited
+	tmp, err := os.MkdirTemp("", "s") // a short name, since the paths of sockets must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +215,8 @@ ask contains "it is a transfer" if { input.kind == "request"; input.params.argum
 		harness.PlantedKey[:12], deniedArgument, askedArgument, clientToken, sinkToken)
 	if !strings.Contains(received(), `"accept"`) ||
 		!strings.Contains(received(), "[secret:aws-access-token") {
-		t.Errorf("the server received no elicitation result with a redaction: %.300s", received())
+		t.Errorf("the server received %.300s, want an elicitation result with a redaction",
+			received())
 	}
 
 	if files, err := filepath.Glob(tmp + "/*"); err != nil || len(files) == 0 {
@@ -245,17 +246,18 @@ ask contains "it is a transfer" if { input.kind == "request"; input.params.argum
 		"audit.jsonl.tree/checkpoint": "\n— ",
 	} {
 		if text := written[filepath.Join(dir, name)+atEnd]; !strings.Contains(text, want) {
-			t.Errorf("%s does not have %q: %.300s", name, want, text)
+			t.Errorf("%s does not contain %q: %.300s", name, want, text)
 		}
 	}
 	log := written[filepath.Join(dir, "audit.jsonl")+atEnd]
 	if strings.Contains(log, `"body":`) != (bodies == "redacted") {
-		t.Errorf("with bodies = %q the log is %.300s", bodies, log)
+		t.Errorf("with bodies = %q the log is %.300s; want bodies only with \"redacted\"", bodies,
+			log)
 	}
 }
 
-// sendSecrets opens the session and makes requests with the key and other secrets in their
-// arguments, and requests whose results have the key. It checks that results are redacted.
+// sendSecrets opens the session. It makes requests with the key and other secrets in their
+// arguments, and requests whose results contain the key. It checks that results are redacted.
 func sendSecrets(t *testing.T, c *mcptest.Client) {
 	handshake := harness.Handshake(t, c)
 	list := harness.Request(t, c, "tools/list", `{}`)
@@ -264,7 +266,7 @@ func sendSecrets(t *testing.T, c *mcptest.Client) {
 	for what, m := range map[string]mcptest.Message{"instructions": handshake, "tool list": list,
 		"prompt": prompt, "resource": resource} {
 		if !strings.Contains(string(m.Raw), "[secret:aws-access-token") {
-			t.Errorf("the %s has no redaction: %s", what, m.Raw)
+			t.Errorf("the %s contains no redaction: %s", what, m.Raw)
 		}
 	}
 	harness.Request(t, c, "tools/call",
@@ -279,13 +281,13 @@ func sendSecrets(t *testing.T, c *mcptest.Client) {
 				`","io.modelcontextprotocol/logLevel":"debug"}}`)
 		inAnswer := where == "text" || where == "structured" || where == "error" || where == "data"
 		if inAnswer && !strings.Contains(string(m.Raw), "[secret:aws-access-token") {
-			t.Errorf("the answer with the key in %q has no redaction: %s", where, m.Raw)
+			t.Errorf("the answer with the key in %q contains no redaction: %s", where, m.Raw)
 		}
 	}
 	m := harness.Request(t, c, "tools/call",
 		`{"name":"box__leak","arguments":{"where":"codename"}}`)
 	if !strings.Contains(string(m.Raw), "[codename]") {
-		t.Errorf("the result with the codename has no redaction: %s", m.Raw)
+		t.Errorf("the result with the codename contains no redaction: %s", m.Raw)
 	}
 	for _, arguments := range []string{`{"word":"` + deniedArgument + `"}`,
 		`{"transfer":"` + askedArgument + `"}`} {
@@ -297,9 +299,9 @@ func sendSecrets(t *testing.T, c *mcptest.Client) {
 	}
 }
 
-// sendSecretNames sends messages whose method, name, URI, cursor or id is the key. Some are for the
-// server, others for no server. Error messages to the client may repeat the key, because the client
-// sent it.
+// sendSecretNames sends messages whose method, name, URI, cursor or id contains the key. Some name
+// the server, and others name no server. Error messages to the client may repeat the key, because
+// the client itself sent the key.
 func sendSecretNames(t *testing.T, c *mcptest.Client) {
 	key := harness.PlantedKey
 	for _, r := range []struct{ method, params string }{
@@ -329,8 +331,8 @@ func sendSecretNames(t *testing.T, c *mcptest.Client) {
 	}
 }
 
-// checkClientFrames fails the test if the client received a secret, or if it did not receive all
-// notifications and server requests.
+// checkClientFrames fails the test if the client received a secret. It also fails the test unless
+// the client received every kind of notification and server request.
 func checkClientFrames(t *testing.T, frames []mcptest.Frame) {
 	methods := []string{"notifications/progress", "notifications/message",
 		"sampling/createMessage", "elicitation/create"}
@@ -340,7 +342,7 @@ func checkClientFrames(t *testing.T, frames []mcptest.Frame) {
 			continue
 		}
 		received[f.Method] = true
-		for _, m := range methods { // input requests of results, in the modern era
+		for _, m := range methods { // modern clients get server requests as members of results
 			received[m] = received[m] || strings.Contains(string(f.Raw), `"`+m+`"`)
 		}
 		wantNoSecret(t, "a message to the client", string(f.Raw), harness.PlantedKey,
@@ -353,21 +355,21 @@ func checkClientFrames(t *testing.T, frames []mcptest.Frame) {
 	}
 }
 
-// wantNoSecret fails the test if a text has one of the secrets in any encoding.
+// wantNoSecret fails the test if the text contains one of the secrets in any encoding.
 func wantNoSecret(t *testing.T, what, text string, secrets ...string) {
 	t.Helper()
 	for _, secret := range secrets {
 		for _, encoded := range encodings(secret) {
 			if i := strings.Index(text, encoded); i >= 0 {
-				t.Errorf("%s: has the secret %q, as %q: …%.300s", what, secret, encoded,
+				t.Errorf("%s: contains the secret %q, as %q: …%.300s", what, secret, encoded,
 					text[max(0, i-100):])
 			}
 		}
 	}
 }
 
-// readFiles returns the contents of all files below the folders, except the configuration. Gatekit
-// may replace and delete files at the same time.
+// readFiles returns the contents of all files below the folders, except the configuration. It
+// ignores files that Gatekit deletes meanwhile.
 func readFiles(t *testing.T, dirs ...string) map[string]string {
 	t.Helper()
 	all := map[string]string{}

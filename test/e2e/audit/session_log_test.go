@@ -17,10 +17,10 @@ import (
 	"gatekit/test/peers"
 )
 
-// TestLogDescribesASessionWithoutItsContent makes a session of clients and servers of both eras: a
-// message is modified, a plugin and a policy deny, a call is parked, another one is cancelled, a
-// plugin is killed, and the configuration changes. The audit log has the client, the server, the
-// time, the deciding stage and the modified places of each call, but no content.
+// TestLogDescribesASessionWithoutItsContent runs clients and servers of both eras. A message is
+// modified, a plugin and a policy deny calls, a call is parked, another call is cancelled, a plugin
+// is killed, and the configuration changes. The audit log names the client, the server, the time,
+// the deciding stage and the modified places of each call. It does not contain message content.
 func TestLogDescribesASessionWithoutItsContent(t *testing.T) {
 	const rego = `deny contains "the tool log is not allowed" if { input.method == "tools/call"; input.kind == "request"; input.name == "log" }`
 	servers := harness.ScriptedServer("old") + harness.ScriptedServer("new",
@@ -74,7 +74,7 @@ func TestLogDescribesASessionWithoutItsContent(t *testing.T) {
 				return c
 			}
 		}
-		t.Errorf("the log has no %s", what)
+		t.Errorf("the log does not contain the %s", what)
 		return &query.Call{}
 	}
 	findEvent := func(action, reason string) *query.Call {
@@ -88,10 +88,10 @@ func TestLogDescribesASessionWithoutItsContent(t *testing.T) {
 		"modern": findEvent("connect", "mcptest 1, 2026-07-28").Session,
 	}
 	if sessions["legacy"] == "" || sessions["legacy"] == sessions["modern"] {
-		t.Errorf("the sessions are %q, want two different ones", sessions)
+		t.Errorf("the sessions are %q, want two different sessions", sessions)
 	}
 	previous := findEvent("start", "version")
-	// findCall finds calls in the order in which they were made.
+	// findCall finds a call. It must be called in the order in which the calls were made.
 	findCall := func(client, server, name, action string, status query.Status) *query.Call {
 		t.Helper()
 		what := fmt.Sprintf("call of %s of %s by the %s client: %s, %s", name, server, client,
@@ -111,7 +111,7 @@ func TestLogDescribesASessionWithoutItsContent(t *testing.T) {
 	wantDecision := func(c *query.Call, stage, reason string) {
 		t.Helper()
 		if c.DecidingStage() != stage || c.Reason != reason {
-			t.Errorf("%s of %q: got stage %q, reason %q, want %q, %q", c.Action, c.Name,
+			t.Errorf("%s of %q: got stage %q and reason %q, want %q and %q", c.Action, c.Name,
 				c.DecidingStage(), c.Reason, stage, reason)
 		}
 	}
@@ -140,7 +140,8 @@ func TestLogDescribesASessionWithoutItsContent(t *testing.T) {
 	if elicitation.Session != sessions["modern"] || elicitation.Exchange != parked.Exchange ||
 		!slices.Equal(elicitation.Servers, []string{"old"}) ||
 		elicitation.Status != query.StatusAnswered {
-		t.Errorf("the elicitation is %+v, want one of the parked call", elicitation)
+		t.Errorf("the elicitation is %+v, want the exchange and session of the parked call",
+			elicitation)
 	}
 	wantDecision(findCall("legacy", "old", "die", "deny", query.StatusRefused),
 		"tools", "the tool is hidden from this client")
@@ -151,8 +152,9 @@ func TestLogDescribesASessionWithoutItsContent(t *testing.T) {
 	lost := findEvent("plugin_lost", `plugin "tools"`)
 	restarted := findEvent("plugin_restarted", `plugin "tools"`)
 	if lost.Error == "" || lost.FirstSeq > restarted.FirstSeq {
-		t.Errorf("the plugin was lost in record %d, %q, and restarted in record %d",
-			lost.FirstSeq, lost.Error, restarted.FirstSeq)
+		t.Errorf("the plugin was lost in record %d with the error %q, and restarted in record %d; "+
+			"want an error, and the restart after the loss", lost.FirstSeq, lost.Error,
+			restarted.FirstSeq)
 	}
 	findCall("modern", "new", "echo", "pass", query.StatusAnswered)
 	previous = findEvent("reload", "gatekit.toml")
@@ -161,20 +163,21 @@ func TestLogDescribesASessionWithoutItsContent(t *testing.T) {
 
 	for _, c := range calls {
 		if c.Status == query.StatusOpen {
-			t.Errorf("%s %s %s has no end in the log", c.Servers, c.Method, c.Name)
+			t.Errorf("the log contains no end of the call %s %s %s", c.Servers, c.Method, c.Name)
 		}
 	}
 	b, err := os.ReadFile(file)
 	for _, content := range []string{harness.PlantedKey, harness.PlantedKey[4:],
 		"changed their mind", "who?"} {
 		if err != nil || strings.Contains(string(b), content) {
-			t.Errorf("the log has the content %q, %v", content, err)
+			t.Errorf("the log contains the content %q (error: %v), want no content", content, err)
 		}
 	}
 }
 
 // TestAuditShowFollowsTheLogAcrossSegments starts `gatekit audit show --follow` before the log
-// exists. It prints each call once it has ended, and follows the log from segment to segment.
+// exists. The command prints each call when the call has ended. It follows the log from segment to
+// segment.
 func TestAuditShowFollowsTheLogAcrossSegments(t *testing.T) {
 	dir := t.TempDir()
 	out := &harness.Output{}
@@ -202,11 +205,12 @@ func TestAuditShowFollowsTheLogAcrossSegments(t *testing.T) {
 	g.Stop()
 	show.Process.Signal(os.Interrupt)
 	if err := <-done; err != nil {
-		t.Errorf("gatekit audit show ended with %v", err)
+		t.Errorf("gatekit audit show ended with %v, want no error", err)
 	}
 	if n := strings.Count(out.String(), "\n"); n != calls ||
 		strings.Contains(out.String(), "nothing") {
-		t.Errorf("gatekit audit show printed %d lines, want %d, of echo only: %s", n, calls, out)
+		t.Errorf("gatekit audit show printed %d lines, want %d lines, all of echo: %s", n, calls,
+			out)
 	}
 	if files, _ := filepath.Glob(filepath.Join(dir, "audit-*.jsonl")); len(files) == 0 {
 		t.Error("the log has one segment, want more")

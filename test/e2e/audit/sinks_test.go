@@ -32,8 +32,8 @@ import (
 	"gatekit/test/peers"
 )
 
-// receivedLines has the lines of JSON that a receiver got: records and checkpoints. It is safe for
-// concurrent use.
+// receivedLines holds the lines of JSON that a receiver got: records and checkpoints. It is safe
+// for concurrent use.
 type receivedLines struct {
 	mu    sync.Mutex
 	lines []string
@@ -61,7 +61,7 @@ func (r *receivedLines) records() (lines []string) {
 	return lines
 }
 
-// checkpoints returns the checkpoints, signed notes, one after another.
+// checkpoints returns the received checkpoints, which are signed notes, one after another.
 func (r *receivedLines) checkpoints() (notes string) {
 	for _, l := range r.all() {
 		var c struct{ Checkpoint string }
@@ -72,8 +72,8 @@ func (r *receivedLines) checkpoints() (notes string) {
 	return notes
 }
 
-// startSyslogServer starts a syslog receiver: RFC 5424 messages over TCP, with octet counting
-// (RFC 6587).
+// startSyslogServer starts a syslog receiver. It accepts RFC 5424 messages over TCP, with octet
+// counting (RFC 6587).
 func startSyslogServer(t *testing.T) (url string, received *receivedLines) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -138,8 +138,8 @@ func startLogsServer(t *testing.T) (url string, received *receivedLines) {
 	return "http://" + l.Addr().String(), &logs.receivedLines
 }
 
-// startWebhook starts a webhook. It accepts the nth request if accept(n) returns true, or all
-// requests if accept is nil.
+// startWebhook starts a webhook. The webhook accepts request number n if accept(n) returns true,
+// and all requests if accept is nil.
 func startWebhook(t *testing.T, accept func(n int) bool) (url string, received *receivedLines) {
 	t.Helper()
 	received = &receivedLines{}
@@ -172,8 +172,9 @@ func sinkTable(name, kind string, lines ...string) string {
 }
 
 // TestEverySinkGetsEveryRecordAndNoSecret configures all kinds of sinks, and a server that puts a
-// key into every field. Each sink gets every record. With the checkpoints that a sink got, verify
-// detects an older copy of the log. Gatekit writes and sends the key nowhere.
+// key into every field. Each sink gets every record. The checkpoints that a sink got let `gatekit
+// audit verify` detect an older copy of the log. Gatekit does not write the key to any file, and
+// does not send the key to any sink.
 func TestEverySinkGetsEveryRecordAndNoSecret(t *testing.T) {
 	h, _ := newLeakyServer("2025-11-25")
 	server := httptest.NewServer(h)
@@ -234,8 +235,8 @@ func TestEverySinkGetsEveryRecordAndNoSecret(t *testing.T) {
 		"the webhook": webhookLines.records(),
 	} {
 		if !slices.Equal(got, log) {
-			t.Errorf("%s got %d records, want the %d of the log: %.300q", what, len(got), len(log),
-				got)
+			t.Errorf("%s got %d records, want the %d records of the log: %.300q", what, len(got),
+				len(log), got)
 		}
 	}
 	tables, _ := filepath.Glob(filepath.Join(g.Dir, "sent/records*.csv"))
@@ -267,14 +268,14 @@ func TestEverySinkGetsEveryRecordAndNoSecret(t *testing.T) {
 	}
 	if text := g.Stderr.String(); strings.Count(text, "tools/call leak") < 5 ||
 		!strings.Contains(text, "stop") {
-		t.Errorf("stderr has no records as text:\n%s", text)
+		t.Errorf("stderr contains\n%s\nwant the records as text", text)
 	}
 
 	sent := strings.Join(slices.Concat(syslogLines.all(), otlpLines.all(), webhookLines.all()),
 		"\n")
 	if strings.Contains(sent, harness.PlantedKey) ||
 		!strings.Contains(sent, "[secret:aws-access-token") {
-		t.Error("the sinks got the key, or no redaction in its place")
+		t.Error("the sinks got the key, or got no redaction in place of the key")
 	}
 	err = filepath.WalkDir(g.Dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || d.Name() == "gatekit.toml" {
@@ -285,7 +286,7 @@ func TestEverySinkGetsEveryRecordAndNoSecret(t *testing.T) {
 			t.Errorf("the key is in %s", path)
 		}
 		if i, _ := d.Info(); i.Mode().Perm()&0o077 != 0 && !strings.HasSuffix(path, ".pub") {
-			t.Errorf("%s has the mode %v, want none for others", path, i.Mode())
+			t.Errorf("%s has the mode %v, want no permission for group and others", path, i.Mode())
 		}
 		return err
 	})
@@ -317,14 +318,15 @@ func TestEverySinkGetsEveryRecordAndNoSecret(t *testing.T) {
 			t.Errorf("verify an older copy: %v: %s", err, out)
 		}
 		if out, err := verify(older, "--since", anchors); err == nil {
-			t.Errorf("verify an older copy against the checkpoints of %s: no error, want one: %s",
-				what, out)
+			t.Errorf("verify an older copy against the checkpoints of %s: got no error, want an "+
+				"error: %s", what, out)
 		}
 	}
 }
 
-// TestRestartAfterKillResendsUnacknowledgedRecords kills gatekit when the webhook has received
-// records, but not acknowledged them. The next gatekit sends them again, so that none is lost.
+// TestRestartAfterKillResendsUnacknowledgedRecords kills gatekit after the webhook has received
+// records, and before it acknowledges them. The next gatekit process sends these records again, so
+// that no record is lost.
 func TestRestartAfterKillResendsUnacknowledgedRecords(t *testing.T) {
 	dir := t.TempDir()
 	toKill := make(chan *harness.Gatekit, 1)
@@ -343,7 +345,7 @@ func TestRestartAfterKillResendsUnacknowledgedRecords(t *testing.T) {
 	g := harness.StartHTTPIn(t, dir, config)
 	toKill <- g
 	c := g.Connect("2025-11-25")
-	if _, err := c.Open(harness.Context(t)); err == nil { // otherwise gatekit was already killed
+	if _, err := c.Open(harness.Context(t)); err == nil { // an error means that gatekit was killed
 		for end := time.Now().Add(harness.Patience); time.Now().Before(end) && !hasExited(g); {
 			c.Tool(harness.Context(t), "box__echo", `{}`)
 		}
@@ -361,11 +363,12 @@ func TestRestartAfterKillResendsUnacknowledgedRecords(t *testing.T) {
 	next.Stop()
 	log := next.LogLines()
 	if records := received.records(); !slices.Equal(records, log) {
-		t.Errorf("the webhook got %d records, %d before the kill, want the %d of the log",
-			len(records), before, len(log))
+		t.Errorf("the webhook got %d records, %d of them before the kill; want the %d records of "+
+			"the log", len(records), before, len(log))
 	}
 	if before == 0 || before >= len(log) {
-		t.Errorf("the webhook got %d of %d records before the kill, want some", before, len(log))
+		t.Errorf("the webhook got %d of %d records before the kill, want more than none and fewer "+
+			"than all", before, len(log))
 	}
 }
 
@@ -379,9 +382,9 @@ func hasExited(g *harness.Gatekit) bool {
 	}
 }
 
-// TestUnavailableSinkDelaysNoCallAndGetsRecordsLater has a webhook that rejects all records during
-// the first run of gatekit. Calls do not wait for it, one record reports that the sink was lost,
-// and the second run sends all records.
+// TestUnavailableSinkDelaysNoCallAndGetsRecordsLater uses a webhook that rejects all records during
+// the first run of gatekit. Calls do not wait for the webhook. One record reports that the sink was
+// lost. The second run of gatekit sends all records.
 func TestUnavailableSinkDelaysNoCallAndGetsRecordsLater(t *testing.T) {
 	dir := t.TempDir()
 	var available atomic.Bool
@@ -402,7 +405,7 @@ func TestUnavailableSinkDelaysNoCallAndGetsRecordsLater(t *testing.T) {
 	behind := seriesValues(scrape(t, adminURL)["gatekit_audit_sink_behind"],
 		"gatekit_sink")["hook"]
 	if log := len(g.LogLines()); behind < 200 || behind > log {
-		t.Errorf("gatekit_audit_sink_behind is %d, want at least 200 and at most the %d of the log",
+		t.Errorf("gatekit_audit_sink_behind is %d, want from 200 to %d, the records of the log",
 			behind, log)
 	}
 	began := time.Now()
@@ -411,24 +414,26 @@ func TestUnavailableSinkDelaysNoCallAndGetsRecordsLater(t *testing.T) {
 		t.Errorf("the stop took %v, want at most 30s", took)
 	}
 	if len(received.all()) > 0 {
-		t.Errorf("the unavailable webhook got %q", received.all())
+		t.Errorf("the unavailable webhook got %q, want nothing", received.all())
 	}
 	const warning = "records were not sent; they will be sent after the next start"
 	if text := g.Stderr.String(); !strings.Contains(text, warning) {
-		t.Errorf("stderr has no %q:\n%s", warning, text)
+		t.Errorf("stderr does not contain %q:\n%s", warning, text)
 	}
 	available.Store(true)
 	next := harness.StartHTTPIn(t, dir, config)
 	next.Stop()
 	log := next.LogLines()
 	if got := received.all(); !slices.Equal(got, log) {
-		t.Errorf("the webhook got %d lines, want the %d of the log, each once", len(got), len(log))
+		t.Errorf("the webhook got %d lines, want each of the %d lines of the log once", len(got),
+			len(log))
 	}
 	lost := slices.DeleteFunc(next.Records(), func(r harness.Record) bool {
 		return !strings.HasPrefix(r.Action, "sink ")
 	})
 	if len(lost) != 1 || lost[0].Action != "sink lost" || lost[0].Reason != `sink "hook"` ||
 		!strings.Contains(lost[0].Error, "503") {
-		t.Errorf("the log has the records %+v, want one of the lost sink with the status 503", lost)
+		t.Errorf("the log has the sink records %+v, want one \"sink lost\" record with status 503",
+			lost)
 	}
 }

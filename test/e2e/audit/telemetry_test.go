@@ -20,8 +20,8 @@ import (
 	"gatekit/test/peers"
 )
 
-// adminEndpoint returns the configuration of an admin endpoint and its URL. more is added to the
-// configuration.
+// adminEndpoint returns the configuration of an admin endpoint, and the endpoint's URL. The text
+// more is appended to the configuration.
 func adminEndpoint(t *testing.T, more string) (config, url string) {
 	t.Helper()
 	address := peers.FreeAddress(t)
@@ -43,7 +43,7 @@ func get(t *testing.T, url string) (status int, body string) {
 	return r.StatusCode, string(b)
 }
 
-// scrape reads the metrics as Prometheus does.
+// scrape reads /metrics and parses it like Prometheus.
 func scrape(t *testing.T, url string) map[string]*dto.MetricFamily {
 	t.Helper()
 	status, body := get(t, url+"/metrics")
@@ -58,9 +58,9 @@ func scrape(t *testing.T, url string) map[string]*dto.MetricFamily {
 	return families
 }
 
-// seriesValues returns the values of a metric's series, or their counts if it is a histogram. A key
-// has the values of the named labels, separated by spaces, with "-" for an absent label. The values
-// of series with the same key are added up.
+// seriesValues returns the value of each series of a metric. For a histogram the value is the
+// count. The key of a series consists of the values of the given labels, separated by spaces. An
+// absent label has the value "-". The values of series with the same key are added up.
 func seriesValues(f *dto.MetricFamily, labels ...string) map[string]int {
 	all := map[string]int{}
 	for _, m := range f.GetMetric() {
@@ -81,8 +81,8 @@ func seriesValues(f *dto.MetricFamily, labels ...string) map[string]int {
 	return all
 }
 
-// TestMetricsMatchTheAuditLog makes a session with denials and compares the decision metric with
-// the records, and the other metrics with what the session did.
+// TestMetricsMatchTheAuditLog makes a session with denials. It compares the metric of decisions
+// with the records of the audit log, and the other metrics with the calls of the session.
 func TestMetricsMatchTheAuditLog(t *testing.T) {
 	for _, revision := range []string{"2025-11-25", mcptest.Modern} {
 		t.Run(revision, func(t *testing.T) {
@@ -121,31 +121,35 @@ func TestMetricsMatchTheAuditLog(t *testing.T) {
 				got := seriesValues(metrics["gatekit_decisions_total"], "mcp_method_name",
 					"gatekit_server", "gatekit_direction", "gatekit_kind", "gatekit_action")
 				if !maps.Equal(got, want) {
-					t.Errorf("gatekit_decisions_total is\n%v, want the audit log's\n%v", got, want)
+					t.Errorf("gatekit_decisions_total is\n%v\nwant, like the audit log,\n%v", got,
+						want)
 				}
 				denials := seriesValues(metrics["gatekit_denials_total"], "gatekit_stage",
 					"gatekit_rule")
 				if denials["policy mine"] != 1 || denials["secrets -"] != 1 ||
 					denials["policy mine"]+denials["secrets -"] != denied {
-					t.Errorf("gatekit_denials_total is %v, want the audit log's %d", denials,
-						denied)
+					t.Errorf("gatekit_denials_total is %v, want %d denials like the audit log",
+						denials, denied)
 				}
 				received := seriesValues(metrics["mcp_server_operation_duration_seconds"],
 					"mcp_method_name", "error_type")
 				if received["tools/call -"] != 5 || received["tools/call -31000"] != 2 ||
 					received["tools/list -"] != 1 || received["prompts/get -"] != 1 {
-					t.Errorf("mcp_server_operation_duration_seconds counts %v", received)
+					t.Errorf("mcp_server_operation_duration_seconds counts %v, want 5 calls, 2 "+
+						"denied calls, 1 tools/list and 1 prompts/get", received)
 				}
 				sent := seriesValues(metrics["mcp_client_operation_duration_seconds"],
 					"mcp_method_name", "gatekit_server")
 				if sent["tools/call box"] != 5 || sent["prompts/get box"] != 1 {
-					t.Errorf("mcp_client_operation_duration_seconds counts %v", sent)
+					t.Errorf("mcp_client_operation_duration_seconds counts %v, want 5 calls and 1 "+
+						"prompts/get", sent)
 				}
 				stages := seriesValues(metrics["gatekit_stage_duration_seconds"], "gatekit_stage",
 					"gatekit_action")
 				if stages["policy deny"] != 1 || stages["secrets deny"] != 1 ||
 					stages["policy pass"] < 5 {
-					t.Errorf("gatekit_stage_duration_seconds counts %v", stages)
+					t.Errorf("gatekit_stage_duration_seconds counts %v, want 1 denial of each "+
+						"stage, and 5 or more passes of the policy", stages)
 				}
 				for name, want := range map[string]string{"gatekit_sessions": "map[:1]",
 					"gatekit_requests_active": "map[:0]", "gatekit_calls_parked": "map[:0]",
@@ -168,7 +172,7 @@ func TestMetricsMatchTheAuditLog(t *testing.T) {
 }
 
 // TestHostileNamesDoNotMultiplyMetricSeries makes requests for hundreds of tools and methods that
-// do not exist. They share a few series, and no label has a control character.
+// do not exist. The requests share a few series, and no label contains a control character.
 func TestHostileNamesDoNotMultiplyMetricSeries(t *testing.T) {
 	for _, tools := range []bool{false, true} {
 		t.Run(fmt.Sprintf("tools = %t", tools), func(t *testing.T) {
@@ -189,11 +193,11 @@ func TestHostileNamesDoNotMultiplyMetricSeries(t *testing.T) {
 				t.Errorf("gen_ai_tool_name has %d values, want at most 260, with echo and "+
 					"_OTHER: %q", len(labels), labels)
 			case !tools && len(labels) != 1:
-				t.Errorf("gen_ai_tool_name has the values %q, want one", labels)
+				t.Errorf("gen_ai_tool_name has the values %q, want one value", labels)
 			}
 			for _, label := range labels {
 				if strings.ContainsRune(label, '\x1b') {
-					t.Errorf("a label has a control character: %q", label)
+					t.Errorf("a label contains a control character: %q", label)
 				}
 			}
 			if methods := seriesValues(metrics["mcp_server_operation_duration_seconds"],
@@ -210,8 +214,8 @@ func TestHostileNamesDoNotMultiplyMetricSeries(t *testing.T) {
 	}
 }
 
-// TestReadinessReflectsServerState ends two of three servers, one after the other: /readyz fails
-// and names them, and /healthz does not.
+// TestReadinessReflectsServerState ends two of three servers, one after the other. /readyz then
+// fails and names these servers, but /healthz does not fail.
 func TestReadinessReflectsServerState(t *testing.T) {
 	harness.Long(t, "waits for servers")
 	for _, revision := range []string{"2025-11-25", mcptest.Modern} {
@@ -224,26 +228,9 @@ func TestReadinessReflectsServerState(t *testing.T) {
 				harness.ScriptedServer("good", "-revisions", revision) +
 				harness.HTTPServer("far", far.URL)
 			_, c := harness.StartStdio(t, config, revision)
-			// awaitReadiness waits for the status and for a line of the page with each prefix.
 			awaitReadiness := func(want int, prefixes ...string) {
 				t.Helper()
-				var status int
-				var page string
-				// Gatekit checks the servers at intervals, not at each request.
-				deadline := time.Now().Add(harness.Patience)
-				for ; time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
-					status, page = get(t, url+"/readyz")
-					lines := strings.Split(page, "\n")
-					isMissing := func(prefix string) bool {
-						return !slices.ContainsFunc(lines, func(line string) bool {
-							return strings.HasPrefix(line, prefix)
-						})
-					}
-					if status == want && !slices.ContainsFunc(prefixes, isMissing) {
-						return
-					}
-				}
-				t.Fatalf("/readyz: got %d\n%swant %d %q", status, page, want, prefixes)
+				awaitReadiness(t, url, want, prefixes...)
 			}
 			harness.CallTool(t, c, "bad__echo", ``)
 			harness.CallTool(t, c, "good__echo", ``)
@@ -265,6 +252,51 @@ func TestReadinessReflectsServerState(t *testing.T) {
 				t.Errorf("/healthz: got %d\n%swant 200, with the audit log only", status, page)
 			}
 		})
+	}
+}
+
+// awaitReadiness waits until /readyz has the status want, and a line with each prefix.
+func awaitReadiness(t *testing.T, url string, want int, prefixes ...string) {
+	t.Helper()
+	var status int
+	var page string
+	// Gatekit checks the servers at intervals, not at each request.
+	deadline := time.Now().Add(harness.Patience)
+	for ; time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+		status, page = get(t, url+"/readyz")
+		lines := strings.Split(page, "\n")
+		isMissing := func(prefix string) bool {
+			return !slices.ContainsFunc(lines, func(line string) bool {
+				return strings.HasPrefix(line, prefix)
+			})
+		}
+		if status == want && !slices.ContainsFunc(prefixes, isMissing) {
+			return
+		}
+	}
+	t.Fatalf("/readyz: got %d\n%swant %d, and lines that begin with %q", status, page, want,
+		prefixes)
+}
+
+// TestReadinessReportsServersThatExitAtStart configures commands that exit at once, without any
+// output. /readyz names such a server as soon as a client was refused, also when the client is
+// gone.
+func TestReadinessReportsServersThatExitAtStart(t *testing.T) {
+	for _, command := range []string{"true", "false"} {
+		for _, revision := range harness.Revisions {
+			t.Run(command+", "+revision, func(t *testing.T) {
+				t.Parallel()
+				admin, url := adminEndpoint(t, "")
+				g := harness.StartHTTP(t, admin+harness.StdioServer("gone", []string{command}))
+				awaitReadiness(t, url, http.StatusOK, "ok    server gone: idle")
+				c := g.Connect(revision)
+				if m, err := c.Open(harness.Context(t)); err == nil && m.Error == nil {
+					t.Errorf("the handshake got %s, want an error", m.Raw)
+				}
+				c.Close()
+				awaitReadiness(t, url, http.StatusServiceUnavailable, "FAIL  server gone: ")
+			})
+		}
 	}
 }
 
@@ -301,14 +333,14 @@ func TestAdminEndpointIsLocalAndReadOnly(t *testing.T) {
 	}
 }
 
-// TestProcessLogFormatsEscapeControlCharacters wraps a server that writes terminal controls to
-// stderr, which gatekit logs.
+// TestProcessLogFormatsEscapeControlCharacters uses a server that writes terminal control sequences
+// to stderr. Gatekit logs these lines.
 func TestProcessLogFormatsEscapeControlCharacters(t *testing.T) {
 	for _, c := range []struct{ name, log, has, lacks string }{
 		{"text by default", ``, `level=INFO msg=stderr server=box line="mcptest: \\x1b[2J`, "{"},
 		{"JSON", `format = "json"`,
 			`"level":"INFO","msg":"stderr","server":"box","line":"mcptest: \\x1b[2J`, "level=INFO"},
-		{"a level", `level = "warn"`, "", "INFO"},
+		{"only warnings", `level = "warn"`, "", "INFO"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			g, client := harness.StartStdio(t, "[log]\n"+c.log+"\n"+harness.ScriptedServer("box",
@@ -317,14 +349,14 @@ func TestProcessLogFormatsEscapeControlCharacters(t *testing.T) {
 			g.Stop()
 			log := g.Stderr.String()
 			if !strings.Contains(log, c.has) || strings.Contains(log, c.lacks) {
-				t.Errorf("the log has no %q, or it has %q:\n%s", c.has, c.lacks, log)
+				t.Errorf("the log does not contain %q, or it contains %q:\n%s", c.has, c.lacks, log)
 			}
 			if strings.ContainsAny(log, "\x1b\u202e\u0007") {
-				t.Errorf("the log has control characters: %q", log)
+				t.Errorf("the log contains control characters: %q", log)
 			}
 			for line := range strings.Lines(log) {
 				if isJSON := strings.HasPrefix(line, "{"); isJSON != (c.name == "JSON") {
-					t.Errorf("a line has another format than %s: %s", c.name, line)
+					t.Errorf("case %s: a line of the log has the wrong format: %s", c.name, line)
 				}
 			}
 		})

@@ -37,9 +37,9 @@ type otlpCollector struct {
 
 	mu            sync.Mutex
 	spans         []*tracepb.Span
-	metrics       []string     // names
+	metrics       []string     // names of all received metrics
 	bodies        bytes.Buffer // all requests, as protobuf
-	authorization []string     // header of each request
+	authorization []string     // the Authorization header of each request
 }
 
 func newOTLPCollector(t *testing.T) *otlpCollector {
@@ -60,8 +60,8 @@ func newOTLPCollector(t *testing.T) *otlpCollector {
 	return c
 }
 
-// config returns the configuration of a gatekit that sends telemetry to the collector. more is
-// added to its table.
+// config returns a [telemetry] table that makes gatekit send telemetry to the collector. The text
+// more is appended to the table.
 func (c *otlpCollector) config(protocol, more string) string {
 	url := c.grpc
 	if protocol == "http" {
@@ -96,7 +96,7 @@ func (c *otlpCollector) keep(authorization string, m proto.Message) {
 	}
 }
 
-// authorizationHeader returns the Authorization of a gRPC request.
+// authorizationHeader returns the authorization metadata of a gRPC request.
 func authorizationHeader(ctx context.Context) string {
 	md, _ := metadata.FromIncomingContext(ctx)
 	return strings.Join(md.Get("authorization"), ",")
@@ -147,7 +147,7 @@ func (c *otlpCollector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/x-protobuf")
 }
 
-// spansNamed returns the spans with this name, in the order of their start.
+// spansNamed returns the spans with the given name, in the order of their start.
 func (c *otlpCollector) spansNamed(name string) (spans []*tracepb.Span) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -162,7 +162,7 @@ func (c *otlpCollector) spansNamed(name string) (spans []*tracepb.Span) {
 	return spans
 }
 
-// attributeMap returns the attributes of a span or an event; integers are formatted.
+// attributeMap returns the attributes of a span or an event, by name. It formats integers as text.
 func attributeMap(attributes []*commonpb.KeyValue) map[string]string {
 	all := map[string]string{}
 	for _, a := range attributes {
@@ -174,7 +174,8 @@ func attributeMap(attributes []*commonpb.KeyValue) map[string]string {
 	return all
 }
 
-// The trace context of the client, as in the W3C Trace Context recommendation.
+// The trace context that the client sends. The ids are those of an example in the W3C
+// recommendation Trace Context.
 const (
 	clientTraceID       = "4bf92f3577b34da6a3ce929d0e0e4736"
 	clientSpanID        = "00f067aa0ba902b7"
@@ -183,7 +184,8 @@ const (
 	collectorCredential = "Bearer of-the-collector"
 )
 
-// echoedParams returns the params that the server received, from the result of its tool "echo".
+// echoedParams returns the params that the server received. It takes them from m, the result of the
+// server's tool "echo".
 func echoedParams(t *testing.T, m mcptest.Message) json.RawMessage {
 	t.Helper()
 	var result struct{ Content []struct{ Text string } }
@@ -193,8 +195,8 @@ func echoedParams(t *testing.T, m mcptest.Message) json.RawMessage {
 	return json.RawMessage(result.Content[0].Text)
 }
 
-// TestTraceContextIsPropagated makes a session of traced and untraced calls over every pair of
-// eras, both transports and both protocols of the collector.
+// TestTraceContextIsPropagated makes traced and untraced calls. It covers every pair of eras, both
+// transports and both protocols of the collector.
 func TestTraceContextIsPropagated(t *testing.T) {
 	harness.Long(t, "waits for a collector")
 	for _, serverRevision := range []string{"2025-11-25", mcptest.Modern} {
@@ -222,19 +224,19 @@ func TestTraceContextIsPropagated(t *testing.T) {
 	}
 }
 
-// checkPropagation makes a sampled call, a denied call, a call that is not sampled and one without
-// trace context. It checks what the server received and, after gatekit has stopped, what the
-// collector received.
+// checkPropagation makes a sampled call, a denied call, a call that is not sampled, and a call
+// without trace context. It checks what the server received. After gatekit has stopped, it checks
+// what the collector received.
 func checkPropagation(t *testing.T, g *harness.Gatekit, c *mcptest.Client,
 	collector *otlpCollector, revision string) {
 	const secret = "AKIAQYLPMN5HHHFPZAM2"
 	sampled := harness.Request(t, c, "tools/call",
 		`{"name":"box__echo","arguments":{"k":"`+secret+`"},"_meta":{"traceparent":"`+
-			clientSampled+`","tracestate":"rojo=1","baggage":"who=ann","x": 1.0}}`)
+			clientSampled+`","tracestate":"rojo=1","x": 1.0}}`)
 	params := echoedParams(t, sampled)
 	sampledParent := mcptest.Text(params, "_meta", "traceparent")
 	if !strings.Contains(string(params), `"traceparent":"`+sampledParent+
-		`","tracestate":"rojo=1","baggage":"who=ann","x": 1.0`) {
+		`","tracestate":"rojo=1","x": 1.0`) {
 		t.Errorf("the server received %s, want the rest of _meta unchanged", sampled.Raw)
 	}
 	harness.Request(t, c, "tools/call",
@@ -244,7 +246,7 @@ func checkPropagation(t *testing.T, g *harness.Gatekit, c *mcptest.Client,
 			`","tracestate":"rojo=2"}}`)
 	if !strings.Contains(string(echoedParams(t, notSampled)),
 		`"traceparent":"`+clientNotSampled+`","tracestate":"rojo=2"`) {
-		t.Errorf("the server received %s, want the trace context that is not sampled unchanged",
+		t.Errorf("the server received %s, want the unsampled trace context unchanged",
 			notSampled.Raw)
 	}
 	newParent := mcptest.Text(echoedParams(t, harness.CallTool(t, c, "box__echo", `{}`)),
@@ -266,7 +268,7 @@ func checkPropagation(t *testing.T, g *harness.Gatekit, c *mcptest.Client,
 	for i, traceparent := range []string{sampledParent, newParent} {
 		if !bytes.Equal(clientSpans[i].ParentSpanId, serverSpans[i].SpanId) ||
 			clientSpans[i].Kind != tracepb.Span_SPAN_KIND_CLIENT {
-			t.Errorf("call %d: got the span %v, want a client span, child of %v", i,
+			t.Errorf("call %d: got the span %v, want a client span whose parent is %v", i,
 				clientSpans[i], serverSpans[i])
 		}
 		want := fmt.Sprintf("00-%x-%x-01", serverSpans[i].TraceId, clientSpans[i].SpanId)
@@ -276,7 +278,7 @@ func checkPropagation(t *testing.T, g *harness.Gatekit, c *mcptest.Client,
 		}
 	}
 	if len(serverSpans[1].ParentSpanId) != 0 {
-		t.Errorf("a call without trace context got the span %v, want none with a parent",
+		t.Errorf("a call without trace context got the span %v, want a span without a parent",
 			serverSpans[1])
 	}
 	attributes := attributeMap(first.Attributes)
@@ -284,7 +286,8 @@ func checkPropagation(t *testing.T, g *harness.Gatekit, c *mcptest.Client,
 		attributes["gen_ai.tool.name"] != "box__echo" ||
 		attributes["gen_ai.operation.name"] != "execute_tool" ||
 		attributes["mcp.protocol.version"] != revision {
-		t.Errorf("the server span has the attributes %v", attributes)
+		t.Errorf("the server span has the attributes %v, want the method, the tool, the operation "+
+			"and the revision %s", attributes, revision)
 	}
 	wantRecordsAsEvents(t, g, first)
 	stageSpans := 0
@@ -294,8 +297,8 @@ func checkPropagation(t *testing.T, g *harness.Gatekit, c *mcptest.Client,
 		}
 	}
 	if stageSpans != 2 {
-		t.Errorf("the server span has %d spans of the stage, want 2: of the request and of the "+
-			"result", stageSpans)
+		t.Errorf("the server span has %d child spans of the stage, want one for the request and "+
+			"one for the result", stageSpans)
 	}
 	denied := collector.spansNamed("tools/call box__die")
 	if len(denied) != 1 || attributeMap(denied[0].Attributes)["error.type"] != "-31000" ||
@@ -310,12 +313,14 @@ func checkPropagation(t *testing.T, g *harness.Gatekit, c *mcptest.Client,
 	}
 	if !slices.Contains(collector.metrics, "mcp.server.operation.duration") ||
 		!slices.Contains(collector.metrics, "gatekit.decisions") {
-		t.Errorf("the collector received the metrics %q", collector.metrics)
+		t.Errorf("the collector received the metrics %q, want operation durations and decisions",
+			collector.metrics)
 	}
 	wantCredential(t, collector)
 }
 
-// wantRecordsAsEvents fails the test unless the call's two records are events of its server span.
+// wantRecordsAsEvents fails the test unless the two records of a call are events of span, the
+// call's server span.
 func wantRecordsAsEvents(t *testing.T, g *harness.Gatekit, span *tracepb.Span) {
 	t.Helper()
 	attributes := attributeMap(span.Attributes)
@@ -329,7 +334,7 @@ func wantRecordsAsEvents(t *testing.T, g *harness.Gatekit, span *tracepb.Span) {
 				return e.Name == "gatekit.record" &&
 					a["gatekit.record"] == fmt.Sprint(r.Seq) && a["gatekit.action"] == r.Action
 			}) {
-				t.Errorf("record %d is no event of the span", r.Seq)
+				t.Errorf("the span has no event for record %d", r.Seq)
 			}
 		}
 	}
@@ -339,8 +344,8 @@ func wantRecordsAsEvents(t *testing.T, g *harness.Gatekit, span *tracepb.Span) {
 	}
 }
 
-// wantCredential fails the test unless every request to the collector had its credential. The
-// caller holds the lock, or gatekit has ended.
+// wantCredential fails the test unless every request to the collector had the collector's
+// credential. The caller holds collector.mu, or gatekit has ended.
 func wantCredential(t *testing.T, collector *otlpCollector) {
 	t.Helper()
 	for _, got := range collector.authorization {
@@ -351,8 +356,9 @@ func wantCredential(t *testing.T, collector *otlpCollector) {
 	}
 }
 
-// TestTraceContextOfHTTPRequestAppliesToCallsWithoutTheirOwn sends a traceparent header. It is the
-// parent of calls without trace context in their params, and a link of the others.
+// TestTraceContextOfHTTPRequestAppliesToCallsWithoutTheirOwn sends a traceparent header. If a call
+// has no trace context in its params, the header's span is the parent of the call's span. Otherwise
+// the call's span has a link to the header's span.
 func TestTraceContextOfHTTPRequestAppliesToCallsWithoutTheirOwn(t *testing.T) {
 	collector := newOTLPCollector(t)
 	g := harness.StartHTTP(t,
@@ -373,24 +379,26 @@ func TestTraceContextOfHTTPRequestAppliesToCallsWithoutTheirOwn(t *testing.T) {
 	for _, s := range withoutContext {
 		if hex.EncodeToString(s.TraceId) != strings.Repeat("a", 32) ||
 			hex.EncodeToString(s.ParentSpanId) != strings.Repeat("b", 16) {
-			t.Errorf("a call without trace context got the span %v, want the header's parent", s)
+			t.Errorf("a call without trace context got the span %v, want the header's span as its "+
+				"parent", s)
 		}
 	}
 	withContext := collector.spansNamed("tools/call box__self")
 	for _, s := range withContext {
 		if hex.EncodeToString(s.TraceId) != clientTraceID || len(s.Links) != 1 ||
 			hex.EncodeToString(s.Links[0].SpanId) != strings.Repeat("b", 16) {
-			t.Errorf("a call with trace context got the span %v, want a link to the header's", s)
+			t.Errorf("a call with trace context got the span %v, want a link to the header's span",
+				s)
 		}
 	}
 	if len(withoutContext) != 2 || len(withContext) != 2 {
-		t.Errorf("got %d spans of calls without trace context and %d with it, want 2 and 2",
-			len(withoutContext), len(withContext))
+		t.Errorf("got %d spans of calls without trace context and %d spans of calls with trace "+
+			"context, want 2 and 2", len(withoutContext), len(withContext))
 	}
 }
 
-// TestSpansAndEventsOfACallAreBounded makes a call with 500 notifications, which are all recorded,
-// but do not all become events and spans.
+// TestSpansAndEventsOfACallAreBounded makes a call with 500 notifications. The audit log records
+// all of them, but only some become events and spans.
 func TestSpansAndEventsOfACallAreBounded(t *testing.T) {
 	collector := newOTLPCollector(t)
 	config := collector.config("http", "metrics = false") + harness.ScriptedServer("box") +
@@ -446,7 +454,7 @@ func TestOTelEnvironmentVariablesAreIgnored(t *testing.T) {
 					configured.spans, configured.metrics)
 			}
 			if bytes.Contains(configured.bodies.Bytes(), []byte("of-the-environment")) {
-				t.Error("the telemetry has a value from the environment")
+				t.Error("the telemetry contains a value from the environment")
 			}
 			if n := len(fromEnvironment.authorization); n > 0 {
 				t.Errorf("the environment's collector received %d requests, want none", n)
@@ -457,7 +465,7 @@ func TestOTelEnvironmentVariablesAreIgnored(t *testing.T) {
 }
 
 // TestHangingCollectorDelaysNoCall configures a collector that never answers. Calls do not wait for
-// it, and the shutdown waits only a few seconds.
+// the collector, and the shutdown waits at most 30 seconds.
 func TestHangingCollectorDelaysNoCall(t *testing.T) {
 	harness.Long(t, "waits for a collector")
 	l, err := net.Listen("tcp", "127.0.0.1:0") // nothing accepts its connections
@@ -483,16 +491,16 @@ func TestHangingCollectorDelaysNoCall(t *testing.T) {
 			if took := time.Since(began); took > 30*time.Second {
 				t.Errorf("the shutdown took %s, want at most 30s", took)
 			}
-			g.Killed = true // gatekit exits with an error: the last telemetry could not be sent
+			g.Killed = true // gatekit exits with an error, as the last telemetry could not be sent
 			if log := g.Stderr.String(); !strings.Contains(log, "telemetry") {
-				t.Errorf("the log has no error about telemetry:\n%s", log)
+				t.Errorf("the log contains no error about telemetry:\n%s", log)
 			}
 		})
 	}
 }
 
-// TestTraceContextIsForwardedUnchangedWithoutTracing makes a call without telemetry, and with
-// metrics only.
+// TestTraceContextIsForwardedUnchangedWithoutTracing makes one call without telemetry, and one call
+// with telemetry that sends only metrics.
 func TestTraceContextIsForwardedUnchangedWithoutTracing(t *testing.T) {
 	metricsOnly := strings.Replace(newOTLPCollector(t).config("http", ""), "traces = true", "", 1)
 	for _, telemetry := range []string{"", metricsOnly} {

@@ -60,8 +60,8 @@ func runNode(t *testing.T, script, sdk, dir string, target ...string) []byte {
 	return b
 }
 
-// expectedReport returns the report of a client that uses these servers through gatekit, given its
-// reports of using each of them directly.
+// expectedReport returns the report that a client must give when it uses these servers through
+// gatekit. direct has the reports of using each server directly.
 func expectedReport(names []string, direct map[string]report) (all report) {
 	for _, server := range names {
 		exposed := func(separator string, names []string) (out []string) {
@@ -95,7 +95,7 @@ func expectedReport(names []string, direct map[string]report) (all report) {
 }
 
 // wantReport fails the test unless got equals want. The numbers of progress reports and logs depend
-// on the clock and need not be equal; there must be some.
+// on the clock. They need not be equal, but must not be zero.
 func wantReport(t *testing.T, got, want report) {
 	t.Helper()
 	for what, pair := range map[string][2][]string{
@@ -163,9 +163,9 @@ func TestTypeScriptClientsUseRealServers(t *testing.T) {
 	}
 }
 
-// TestRealServerOverStreamableHTTPAndSSE compares the reports of a client that uses
-// server-everything directly and through gatekit, which uses the same transport on both sides.
-func TestRealServerOverStreamableHTTPAndSSE(t *testing.T) {
+// TestClientUsesRealServerOverStreamableHTTPAndSSE compares the reports of a client that uses
+// server-everything directly and through gatekit. All connections use the same transport.
+func TestClientUsesRealServerOverStreamableHTTPAndSSE(t *testing.T) {
 	for _, mode := range []struct{ name, path string }{{"streamableHttp", "/mcp"},
 		{"sse", "/sse"}} {
 		t.Run(mode.name, func(t *testing.T) {
@@ -198,7 +198,7 @@ func TestRealServerOverStreamableHTTPAndSSE(t *testing.T) {
 	}
 }
 
-func TestInspectorListsAndUses(t *testing.T) {
+func TestInspectorListsAndUsesRealServers(t *testing.T) {
 	r := harness.NewRealServers(t)
 	inspect := func(t *testing.T, dir string, args ...string) string {
 		t.Helper()
@@ -257,7 +257,7 @@ func TestInspectorListsAndUses(t *testing.T) {
 }
 
 // TestGoClientListsAndUsesEverything runs the client of the Go SDK in both eras. The servers are
-// scripted, because the real ones are legacy.
+// scripted, because the real servers are legacy.
 func TestGoClientListsAndUsesEverything(t *testing.T) {
 	harness.Long(t, "starts gatekit and servers for each era and transport")
 	for _, era := range []struct{ name, revisions string }{{"legacy", "2025-11-25,2025-06-18"},
@@ -332,20 +332,20 @@ func TestGoClientListsAndUsesEverything(t *testing.T) {
 				if r, err := s.GetPrompt(ctx, &mcp.GetPromptParams{Name: "two__greet",
 					Arguments: map[string]string{"who": "you"}}); err != nil ||
 					len(r.Messages) != 1 {
-					t.Errorf("prompts/get: got %+v, %v", r, err)
+					t.Errorf("prompts/get: got %+v, %v, want one message", r, err)
 				}
 				if r, err := s.ReadResource(ctx,
 					&mcp.ReadResourceParams{URI: "one+test://one/a"}); err != nil ||
 					r.Contents[0].URI != "one+test://one/a" ||
 					r.Contents[0].Text != "test://one/a of one" {
-					t.Errorf("resources/read: got %+v, %v", r, err)
+					t.Errorf("resources/read: got %+v, %v, want test://one/a of one", r, err)
 				}
 				if r, err := s.Complete(ctx,
 					&mcp.CompleteParams{Ref: &mcp.CompleteReference{Type: "ref/prompt",
 						Name: "two__greet"}, Argument: mcp.CompleteParamsArgument{Name: "who",
 						Value: ""}}); err != nil || !slices.Equal(r.Completion.Values,
 					[]string{"two", "greet"}) {
-					t.Errorf("completion/complete: got %+v, %v", r, err)
+					t.Errorf("completion/complete: got %+v, %v, want two and greet", r, err)
 				}
 				if err := s.Subscribe(ctx,
 					&mcp.SubscribeParams{URI: "two+test://two/a"}); err != nil {

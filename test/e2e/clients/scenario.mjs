@@ -15,7 +15,7 @@ const record = (kind, text) => {
   kinds.push(kind);
   wake();
 };
-// waits for n events of each kind
+// waitFor waits until there are n events of each wanted kind.
 const waitFor = async (n, ...wanted) => {
   while (!wanted.every((w) => kinds.filter((k) => k === w).length >= n))
     await new Promise((resolve) => (wake = resolve));
@@ -25,8 +25,9 @@ on('notifications/message', async ({ params: p }) =>
   record('log', `${p.level} ${p.logger}: ${p.data}`));
 for (const list of ['tools', 'prompts', 'resources'])
   on(`notifications/${list}/list_changed`, async () => record('changed ' + list, ''));
-// This is a handler instead of onprogress. The SDKs remove onprogress when the answer arrives, and
-// then drop reports that came just before it. v2 also calls onprogress for the rounds of a call.
+// The client sets a handler instead of onprogress. The SDKs remove onprogress when the answer
+// arrives, and then drop reports that came just before the answer. v2 also calls onprogress for the
+// rounds of a call.
 const cancel = new AbortController();
 on('notifications/progress', async ({ params: p }) =>
   p.progressToken === 'w' ? cancel.abort() : record('progress', `${p.progress} of ${p.total}`));

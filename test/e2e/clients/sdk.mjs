@@ -1,5 +1,5 @@
 // A client of the TypeScript SDK v1 or v2, with one interface for both versions. The environment
-// variable NODE_MODULES is the folder of the packages; MODE is how a v2 client finds the era.
+// variable NODE_MODULES is the folder of the packages; MODE tells a v2 client how to find the era.
 import { createRequire } from 'node:module';
 import { pathToFileURL } from 'node:url';
 const require = createRequire(process.env.NODE_MODULES + '/x.js');

@@ -12,10 +12,10 @@ import (
 	"gatekit/test/mcptest"
 )
 
-// TestRealServersAnswerThroughGatekitAsDirectly makes the same requests of the reference servers
-// directly and through gatekit. Answers, server requests and notifications must be equal except for
-// the exposed names.
-func TestRealServersAnswerThroughGatekitAsDirectly(t *testing.T) {
+// TestRealServersAnswerAsWithoutGatekit makes the same requests of the reference servers directly
+// and through gatekit. Answers, server requests and notifications must be equal except for the
+// exposed names.
+func TestRealServersAnswerAsWithoutGatekit(t *testing.T) {
 	r := harness.NewRealServers(t)
 	steps := r.Steps()
 	// exchange holds the messages that a server sent because of a request.
@@ -89,7 +89,7 @@ func TestRealServersAnswerThroughGatekitAsDirectly(t *testing.T) {
 				{"notification", want.notifications, notifications},
 			} {
 				if len(pair.want) != len(pair.got) {
-					t.Errorf("%s: got %d %ss through gatekit, want %d as directly", s,
+					t.Errorf("%s: got %d %ss through gatekit, want %d as in the direct run", s,
 						len(pair.got), pair.what, len(pair.want))
 					continue
 				}
@@ -106,7 +106,7 @@ func TestRealServersAnswerThroughGatekitAsDirectly(t *testing.T) {
 		for name, h := range handshakes {
 			got := mcptest.Text(handshake.Result, "instructions")
 			if want := mcptest.Text(h.Result, "instructions"); !strings.Contains(got, want) {
-				t.Errorf("got the instructions %q, want those of %s in them", got, name)
+				t.Errorf("got the instructions %q, want the instructions of %s in them", got, name)
 			}
 			var caps map[string]json.RawMessage
 			json.Unmarshal(mcptest.At(h.Result, "capabilities"), &caps)

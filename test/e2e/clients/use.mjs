@@ -1,7 +1,7 @@
 // usage: node use.mjs v1|v2 URL | -- COMMAND ARGS...   (see sdk.mjs)
 //
-// A real client lists and uses all that a server has, and prints a report as JSON. It is for test
-// servers only: it calls every tool.
+// A real client lists and uses all that a server has, and prints a report as JSON. Use it only with
+// test servers, because it calls every tool.
 import { open as openSDK } from './sdk.mjs';
 const [sdk, ...target] = process.argv.slice(2);
 const report = {

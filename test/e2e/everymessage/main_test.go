@@ -1,7 +1,7 @@
-// Package everymessage tests the first promise of the README: every message between a client and a
-// server passes the plugins and the policies, and is recorded, before it moves. A spy plugin and a
-// spy policy note what they see, scripted peers note what they write and read, and the test
-// compares these notes with the audit log.
+// Package everymessage tests the first promise of the README: the plugins and the policies inspect
+// every message between a client and a server, and the message is recorded before it is forwarded.
+// A spy plugin and a spy policy note what they see, scripted peers note what they write and read,
+// and the test compares these notes with the audit log.
 package everymessage
 
 import (
@@ -55,7 +55,7 @@ func (n *notes) add(line string) {
 	fmt.Fprintln(n.file, line)
 }
 
-// servePlugin serves a plugin that notes the key of each message that it sees in a file.
+// servePlugin serves a plugin. It writes the key of each message that it inspects to the file path.
 func servePlugin(path string) {
 	seen := openNotes(path)
 	sdk.Serve(sdk.Plugin{Name: "spy", Version: "1", Doc: "notes each message",
@@ -67,12 +67,12 @@ func servePlugin(path string) {
 		}})
 }
 
-// key identifies messages of a kind: "to_server request tools/call".
+// key returns the key by which messages are counted, such as "to_server request tools/call".
 func key(direction, kind, method string) string {
 	return direction + " " + kind + " " + method
 }
 
-// newServer returns the scripted server. The tool "raw" writes what the test tells it to.
+// newServer returns the scripted server. The tool "raw" writes the lines in its arguments.
 func newServer(revision string) *mcptest.Server {
 	s := mcptest.Toolbox("box", revision)
 	for _, m := range mcp.Methods() {
@@ -83,8 +83,8 @@ func newServer(revision string) *mcptest.Server {
 	return s
 }
 
-// serveStdio serves the scripted server over stdio. It notes each line with its direction, "> " for
-// a line that the server has read.
+// serveStdio serves the scripted server over stdio. It notes each line after "> " if the server has
+// read it, and after "< " if the server has written it.
 func serveStdio(path, revision string) {
 	n := openNotes(path)
 	newServer(revision).Serve(context.Background(), notedConn{mcptest.Lines(os.Stdin, os.Stdout),

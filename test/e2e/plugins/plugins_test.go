@@ -26,7 +26,7 @@ func TestToolsAreHiddenAndRenamed(t *testing.T) {
 				if strings.Contains(list, "box__die") || strings.Contains(list, "box__echo") ||
 					!strings.Contains(list, `"name":"box__say"`) ||
 					!strings.Contains(list, `"Says it."`) {
-					t.Errorf("the tool list is %s", list)
+					t.Errorf("the tool list is %s, want box__say, not box__echo or box__die", list)
 				}
 				m := harness.CallTool(t, c, "box__say", `{"tag":1}`)
 				if !strings.Contains(string(m.Raw), `\"name\":\"echo\"`) {
@@ -98,8 +98,7 @@ func TestKilledOrStoppedPluginIsRestarted(t *testing.T) {
 }
 
 // TestPluginIsReconfiguredWithoutLosingACall changes the plugin's configuration while a call is in
-// flight: the plugin process and the call survive, and an invalid change leaves everything as it
-// is.
+// flight. The plugin process and the call go on, and an invalid change has no effect.
 func TestPluginIsReconfiguredWithoutLosingACall(t *testing.T) {
 	box := harness.ScriptedServer("box")
 	harness.EachTransport(t, box+harness.Builtin("tools", hideAndRename), "2025-11-25",

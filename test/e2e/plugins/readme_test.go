@@ -86,7 +86,8 @@ func TestExamplesReadmeBuildsAWorkingPlugin(t *testing.T) {
 			}
 			runScript(pluginDir, "gatekit check")
 			if !strings.Contains(output.String(), "ok    discreet") {
-				t.Errorf("with the grants of the page, gatekit check printed %s", &output)
+				t.Errorf("with the grants of the page, gatekit check printed %s, want discreet ok",
+					&output)
 			}
 		}
 	}

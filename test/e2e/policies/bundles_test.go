@@ -55,7 +55,7 @@ func TestSignedBundleFileIsEnforcedAndReplaced(t *testing.T) {
 					file, key.Public, bundles.Algorithm)
 			harness.EachTransport(t, config, revision, func(t *testing.T, g *harness.Gatekit,
 				c *mcptest.Client) {
-				// The next transport starts with the first revision again.
+				// The test of the next transport starts with the first revision again.
 				t.Cleanup(func() {
 					harness.ReplaceFile(t, file,
 						denyingBundle(t, "one", "log", key))
@@ -87,7 +87,7 @@ func TestSignedBundleFileIsEnforcedAndReplaced(t *testing.T) {
 				}
 				harness.ReplaceFile(t, file, denyingBundle(t, "two", "echo", key))
 				g.WaitForLog("configuration reloaded", 1)
-				// what a list hid stays hidden until it is listed again
+				// A tool that a list hid stays hidden until the next list.
 				harness.Request(t, c, "tools/list", `{}`)
 				if !isAllowed(t, c, "box__log") || isAllowed(t, c, "box__echo") {
 					t.Error("the second bundle is not enforced")
@@ -97,7 +97,7 @@ func TestSignedBundleFileIsEnforcedAndReplaced(t *testing.T) {
 					"to_server request tools/call box echo pass",
 					"to_server request tools/call box echo deny",
 					"to_server request tools/call box log pass")
-				var events []string // start and reloads, with the revision or the reason
+				var events []string // the start and the reloads, each with revision or reason
 				for _, r := range g.Records() {
 					if r.Action == "start" || r.Action == "reload" {
 						_, detail, _ := strings.Cut(r.Reason,
@@ -245,7 +245,7 @@ func TestServedBundlesAreReplacedWithoutLosingACall(t *testing.T) {
 	harness.WaitUntilAtMost(t, "missing calls of 100", 0, func() int {
 		return int(max(0, 100-calls.Load()))
 	})
-	var events []string // start and reloads, with the revision or the reason
+	var events []string // the start and the reloads, each with revision or reason
 	for _, r := range g.Records() {
 		if _, revision, ok := strings.Cut(r.Reason, `, bundle "acme" revision `); ok {
 			events = append(events, r.Action+" "+revision)
@@ -264,8 +264,8 @@ func TestServedBundlesAreReplacedWithoutLosingACall(t *testing.T) {
 }
 
 // TestStartWithoutBundleServerUsesPersistedBundle starts gatekit while the bundle server is down.
-// The persisted bundle is enforced; a modified one is not trusted, the start fails, and the stdio
-// client gets the reason.
+// Gatekit enforces the persisted bundle. When that bundle has been modified, Gatekit does not trust
+// it: the start fails, and the stdio client gets the reason.
 func TestStartWithoutBundleServerUsesPersistedBundle(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	harness.Long(t, "waits for a bundle server")

@@ -9,8 +9,9 @@ import (
 	"gatekit/test/mcptest"
 )
 
-// TestChangeOfEraOnAPipeKeepsLabels sends requests of the other era on a pipe, whose session has
-// labels. A pipe is one session for both eras, whatever labels are kept by.
+// TestChangeOfEraOnAPipeKeepsLabels sends requests of one era and then of the other era on one
+// pipe. A pipe is one session for both eras, so its labels stay, whether they are kept by session
+// or by principal.
 func TestChangeOfEraOnAPipeKeepsLabels(t *testing.T) {
 	rules := harness.LibraryRules(map[string]string{
 		"flow/exfiltration": "private = { tools = [\"self\"] }\nuntrusted = { tools = [\"log\"] " +

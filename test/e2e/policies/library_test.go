@@ -22,17 +22,17 @@ func toolCall(name, arguments string) request {
 	return request{"tools/call", fmt.Sprintf(`{"name":"s__%s","arguments":%s}`, name, arguments)}
 }
 
-// serverResult returns a call that the server answers with this result.
+// serverResult returns a call that the server answers with the given result.
 func serverResult(result string) request {
 	return toolCall("result", `{"result":`+mcptest.Quote(result)+`}`)
 }
 
-// serverRequest returns a call during which the server sends this request to the client.
+// serverRequest returns a call during which the server sends the given request to the client.
 func serverRequest(method, params string) request {
 	return toolCall("ask", fmt.Sprintf(`{"method":%q,"params":%s}`, method, params))
 }
 
-// elicitForm returns a call during which the server asks for a form with these properties.
+// elicitForm returns a call during which the server asks for a form with the given properties.
 func elicitForm(properties string) request {
 	return serverRequest("elicitation/create",
 		`{"mode":"form","message":"who?","requestedSchema":{"type":"object","properties":{`+
@@ -45,21 +45,21 @@ func elicitURL(url string) request {
 		`{"mode":"url","elicitationId":"e","message":"go there","url":"`+url+`"}`)
 }
 
-// sampling returns a call during which the server asks for a sampling; members are added to its
-// params.
+// sampling returns a call during which the server sends a sampling request. members is JSON text
+// that is added to the params of that request.
 func sampling(members string) request {
 	return serverRequest("sampling/createMessage",
 		`{"messages":[{"role":"user","content":{"type":"text","text":"say it"}}]`+members+`}`)
 }
 
-// readResource returns a read of one of the server's resources.
+// readResource returns a request that reads one of the server's resources.
 func readResource(uri string) request { return withURI("resources/read", uri) }
 
 // withURI returns a request about one of the server's resources.
 func withURI(method, uri string) request { return request{method, `{"uri":"s+` + uri + `"}`} }
 
-// allRules has every rule of the library. The settings are chosen so that each rule denies some
-// requests that all others allow.
+// allRules has every rule of the library. With these settings, each rule denies some requests that
+// all other rules allow.
 var allRules = map[string]string{
 	"tools/allowlist":  `tools = ["get", "put", "run", "fetch", "result", "ask", "mail", "web", "send", "seldom", "update"]`,
 	"skills/allowlist": `skills = ["good"]`,
@@ -77,7 +77,7 @@ var allRules = map[string]string{
 	"vendor/methods": `methods = ["acme/known"]`,
 }
 
-// ruleCases has, for each rule, attacks that it denies and similar requests that it allows.
+// ruleCases has, for each rule, attacks that the rule denies and similar requests that it allows.
 var ruleCases = []struct {
 	rule            string
 	denied, allowed []request
@@ -288,7 +288,7 @@ func TestEachRuleDeniesAttacksAndAllowsSimilarRequests(t *testing.T) {
 				"docs/CONTRIBUTING.md", rule)
 		}
 	}
-	harness.Long(t, "every rule over both eras and transports")
+	harness.Long(t, "tests every rule in both eras over both transports")
 	for _, revision := range harness.Revisions {
 		t.Run(revision, func(t *testing.T) {
 			s := newCountingServer(revision)
@@ -364,7 +364,7 @@ func TestEachRuleDeniesAttacksAndAllowsSimilarRequests(t *testing.T) {
 	}
 }
 
-// wantListed fails the test unless a list has the items with the value true, and none with the
+// wantListed fails the test unless a list has every item with the value true and no item with the
 // value false. prefix is the text before an item's name.
 func wantListed(g *harness.Gatekit, c *mcptest.Client, method, prefix string,
 	items map[string]bool) {
@@ -372,7 +372,7 @@ func wantListed(g *harness.Gatekit, c *mcptest.Client, method, prefix string,
 	list := string(harness.Request(g.T, c, method, `{}`).Raw)
 	for name, want := range items {
 		if got := strings.Contains(list, prefix+name+`"`); got != want {
-			g.T.Errorf("%s has %s: got %v, want %v", method, name, got, want)
+			g.T.Errorf("%s lists %s: got %v, want %v", method, name, got, want)
 		}
 	}
 }
@@ -396,12 +396,12 @@ func wantDeniedBy(g *harness.Gatekit, t *testing.T, c *mcptest.Client, s *counti
 	prefix := rule + ": "
 	for other := range allRules {
 		if len(reasons) == 1 && other != rule && strings.Contains(reasons[0], other+": ") {
-			t.Errorf("%s %s: the reason is %q, want one reason, of %s", r.method, r.params,
+			t.Errorf("%s %s: the reason is %q, want a reason of %s only", r.method, r.params,
 				reasons[0], rule)
 		}
 	}
 	if len(reasons) != 1 || !strings.HasPrefix(reasons[0], prefix) {
-		t.Errorf("%s %s: the reasons are %q, want one reason, of %s\nthe answer is %s", r.method,
+		t.Errorf("%s %s: the reasons are %q, want one reason of %s\nthe answer is %s", r.method,
 			r.params, reasons, rule, m.Raw)
 		return
 	}
@@ -447,7 +447,8 @@ func wantAllowed(g *harness.Gatekit, t *testing.T, c *mcptest.Client, s *countin
 	}
 	for _, record := range g.Records()[records:] {
 		if record.Action == "deny" || record.Method == r.method && record.Action == "" {
-			t.Errorf("%s %s has the record %s: %s", r.method, r.params, record, record.Reason)
+			t.Errorf("%s %s has the record %s (%s), want it allowed", r.method, r.params, record,
+				record.Reason)
 		}
 	}
 }

@@ -43,7 +43,7 @@ deny contains "no sampling" if input.method == "sampling/createMessage"
 				m = harness.Request(t, c, "tools/call",
 					`{"name":"box__ask","arguments":{"method":"sampling/createMessage","params":{"messages":[],"maxTokens":1}}}`)
 				if strings.Contains(string(m.Raw), "sampled") {
-					t.Errorf("a denied sampling request got %s", m.Raw)
+					t.Errorf("a denied sampling request got %s, want no sampling", m.Raw)
 				}
 				g.WantRecords("to_client response tools/list box - hide",
 					"to_server request tools/call box die deny",
@@ -55,8 +55,8 @@ deny contains "no sampling" if input.method == "sampling/createMessage"
 	}
 }
 
-// TestCallIsApprovedByAHuman approves and rejects calls by elicitation, and approves one with
-// `gatekit approve` for a client that cannot show elicitations.
+// TestCallIsApprovedByAHuman approves and rejects calls by elicitation. It also approves a call
+// with `gatekit approve` for a client that cannot show elicitations.
 func TestCallIsApprovedByAHuman(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	config := harness.ScriptedServer("box") + harness.PolicyFile(t,
@@ -106,7 +106,7 @@ func TestCallIsApprovedByAHuman(t *testing.T) {
 					t.Errorf("the approved call got %s, want a result", m.Raw)
 				}
 				if m := harness.Request(t, c, "tools/call", params); m.Error == nil {
-					t.Errorf("the call after the approved one got %s, want an error", m.Raw)
+					t.Errorf("the call got %s when it was repeated, want an error", m.Raw)
 				}
 				g.WantRecords("to_server request tools/call box echo ask",
 					"to_server request tools/call box echo approve",

@@ -12,9 +12,9 @@ import (
 	"gatekit/test/mcptest"
 )
 
-// TestPoliciesAreReloadedWithoutLosingACall changes the policies several times while clients call,
-// to valid and to invalid ones. No call is lost, every call is decided by the active policies, an
-// invalid file leaves the previous policies active, and sessions keep their labels.
+// TestPoliciesAreReloadedWithoutLosingACall replaces the policies several times by valid and by
+// invalid policies, while clients make calls. No call is lost, and the active policies decide every
+// call. An invalid file leaves the previous policies active, and sessions keep their labels.
 func TestPoliciesAreReloadedWithoutLosingACall(t *testing.T) {
 	harness.Long(t, "waits for reloads")
 	const (
@@ -74,15 +74,15 @@ func TestPoliciesAreReloadedWithoutLosingACall(t *testing.T) {
 }
 
 // TestFailingPolicyDeniesEveryCallUntilReplaced activates policies that compile but fail when they
-// are evaluated. While one is active every call is denied, no call is lost, and the audit log has
-// the error; after the next valid policy, calls pass again.
+// are evaluated. While such a policy is active, every call is denied, no call is lost, and the
+// audit log has the error. When a valid policy has replaced it, calls pass again.
 func TestFailingPolicyDeniesEveryCallUntilReplaced(t *testing.T) {
 	harness.Long(t, "waits for reloads")
 	const valid = "deny contains \"no\" if input.name == \"log\"\n"
 	failing := []struct{ name, rego, wantError string }{
 		{"a slow policy", `deny contains "no" if { input.method == "tools/call"; some a in numbers.range(1, 5000); some b in numbers.range(1, 5000); some c in numbers.range(1, 5000); a * b * c < 0 }`, "no verdict within 1s"},
 		{"a policy with a large value", `deny contains "no" if { input.method == "tools/call"; count(net.cidr_expand("10.0.0.0/8")) == 0 }`, "no verdict within 1s"},
-		{"not of type string", `deny contains 7 if input.method == "tools/call"`,
+		{"a reason that is not a string", `deny contains count(input.name) if input.method == "tools/call"`,
 			"mine: deny contains an element of type number, want reasons"},
 		{"a policy with a runtime error", `deny contains "no" if { input.method == "tools/call"; to_number(input.name) > 1 }`, "mine.rego:3: eval_builtin_error: to_number"},
 	}

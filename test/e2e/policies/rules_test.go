@@ -45,7 +45,7 @@ func TestRulesApplyToListsAndCalls(t *testing.T) {
 				if strings.Contains(resources, "test://box/a") ||
 					!strings.Contains(resources, "file:///data/b%20c.txt") ||
 					!strings.Contains(resources, "ui://") {
-					t.Errorf("the resource list is %s", resources)
+					t.Errorf("the resource list is %s, want the file and ui URIs only", resources)
 				}
 				harness.WantDenied(t, c, "resources/read", `{"uri":"box+test://box/a"}`)
 				harness.WantDenied(t, c, "resources/read",
@@ -70,10 +70,10 @@ func TestRulesApplyToListsAndCalls(t *testing.T) {
 	}
 }
 
-// TestRulesLimitServerRequests makes the server send sampling and elicitation requests. Those that
-// the rules deny do not reach the client.
+// TestRulesLimitServerRequests makes the server send sampling and elicitation requests. Requests
+// that the rules deny must not reach the client.
 func TestRulesLimitServerRequests(t *testing.T) {
-	// These are arguments for the tool "ask", which sends such a request to the client.
+	// request returns arguments for the tool "ask". The tool sends the given request to the client.
 	request := func(method, params string) string {
 		return fmt.Sprintf(`{"method":%q,"params":%s}`, method, params)
 	}
@@ -151,8 +151,9 @@ func TestRulesLimitServerRequests(t *testing.T) {
 	}
 }
 
-// TestFlowRateAndTaskRulesDenyCalls reads untrusted and private data, after which the egress tool
-// is denied. The session also exceeds a rate and asks for a task.
+// TestFlowRateAndTaskRulesDenyCalls reads untrusted and private data. After that, calls of the
+// egress tool are denied. Calls that exceed a rate, and a call that asks to run as a task, are
+// denied, too.
 func TestFlowRateAndTaskRulesDenyCalls(t *testing.T) {
 	config := harness.ScriptedServer("box") + harness.LibraryRules(map[string]string{
 		"flow/exfiltration": "private = { tools = [\"self\"] }\nuntrusted = { tools = [\"log\"] " +
@@ -227,7 +228,7 @@ func TestRulesApplyToEveryEncodingOfACall(t *testing.T) {
 		}
 		for _, r := range g.Records() {
 			if r.Name == "log" && r.Action != "deny" {
-				t.Errorf("a call of the denied tool has the record %s", r)
+				t.Errorf("a call of the denied tool has the record %s, want deny", r)
 			}
 		}
 		g.WantRecords("to_server request tools/call box log deny",

@@ -12,7 +12,7 @@ import (
 	"gatekit/test/peers"
 )
 
-// stateRules are rules of a user that read what Gatekit remembers.
+// stateRules is a policy that reads the state that Gatekit keeps.
 const stateRules = `
 deny contains "not declared read-only" if { input.method == "tools/call"; input.kind == "request"; input.name == "put"; not input.item.annotations.readOnlyHint }
 hide contains item.name if { input.method == "tools/list"; input.kind == "response"; some item in input.items; item.description == "internal" }
@@ -24,7 +24,7 @@ label contains "marked" if { input.name == "mark"; input.kind == "response" }
 deny contains "marked" if { input.name == "marked"; input.kind == "request"; "marked" in input.session.labels }
 `
 
-// stateConfig has every rule and plugin that remembers messages.
+// stateConfig returns a configuration with every rule and plugin that keeps state.
 func stateConfig(t *testing.T, url string) string {
 	files := strings.TrimPrefix(harness.PolicyFile(t, stateRules), "[policy]\n")
 	rules := harness.LibraryRules(map[string]string{
@@ -39,7 +39,7 @@ func stateConfig(t *testing.T, url string) string {
 		harness.Builtin("injection", ``)
 }
 
-// statefulServer has tools for each rule.
+// statefulServer returns a server with tools for each rule.
 func statefulServer(revision string) *mcptest.Server {
 	s := mcptest.Toolbox("s", revision)
 	toolbox := s.Handle
@@ -68,17 +68,18 @@ func statefulServer(revision string) *mcptest.Server {
 	return s
 }
 
-// TestStateHoldsInBothEras makes the same requests with legacy and modern clients, over both
-// transports, before servers of both eras. Each rule and plugin that remembers messages must have
+// TestStatefulRulesDecideAlikeInBothEras makes the same requests with clients of both eras, over
+// both transports, and with servers of both eras. Each rule and plugin that keeps state must give
 // the same verdicts.
-func TestStateHoldsInBothEras(t *testing.T) {
-	harness.Long(t, "every state over both eras and transports")
+func TestStatefulRulesDecideAlikeInBothEras(t *testing.T) {
+	harness.Long(t, "tests all state in both eras over both transports")
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	ask := func(method, params string) string {
 		return fmt.Sprintf(`{"method":%q,"params":%s}`, method, params)
 	}
-	// rejected is a tool's question that was denied: a legacy server gets an error and answers the
-	// call, a modern server's call is denied, because a sampling cannot be declined there.
+	// rejected is wanted when the sampling request of a tool is denied. A legacy server gets an
+	// error and answers the call. With a modern server, the call is denied, because that era has no
+	// way to decline sampling.
 	const list, approve, rejected = "list the tools", "gatekit approve", "rejected"
 	sampling := ask("sampling/createMessage", `{"messages":[{"role":"user","content":`+
 		`{"type":"text","text":"say it"}}],"maxTokens":9}`)
@@ -87,15 +88,15 @@ func TestStateHoldsInBothEras(t *testing.T) {
 		name  string
 		steps []step
 	}{
-		{"definitions of the list, and what it hid", []step{
+		{"definitions from the list, and hidden tools", []step{
 			{"put", `{}`, "denied"}, {"internal", `{}`, "denied"},
 			{list, ``, ""},
 			{"put", `{}`, "done"}, {"internal", `{}`, "denied"}, {"poisoned", `{}`, "denied"},
 			{"other", `{}`, "done"}}},
-		{"calls of the session", []step{{"once", `{}`, "done"}, {"once", `{}`, "denied"}}},
-		{"calls of a minute", []step{{"minute", `{}`, "done"}, {"minute", `{}`, "done"},
+		{"calls in a session", []step{{"once", `{}`, "done"}, {"once", `{}`, "denied"}}},
+		{"calls within a minute", []step{{"minute", `{}`, "done"}, {"minute", `{}`, "done"},
 			{"minute", `{}`, "denied"}}},
-		{"requests of the server in a minute", []step{{"ask", sampling, "sampled"},
+		{"sampling requests within a minute", []step{{"ask", sampling, "sampled"},
 			{"ask", strings.Replace(sampling, "say it", "again", 1), rejected}}},
 		{"the rate of a tool", []step{{"burst", `{}`, "done"}, {"burst", `{}`, "done"},
 			{"burst", `{}`, "denied"}}},
@@ -119,7 +120,7 @@ func TestStateHoldsInBothEras(t *testing.T) {
 		defer h.Close()
 		config := stateConfig(t, h.URL)
 		for _, revision := range harness.Revisions {
-			t.Run(revision+" before "+server, func(t *testing.T) {
+			t.Run("client "+revision+", server "+server, func(t *testing.T) {
 				harness.EachTransport(t, config, revision, func(t *testing.T, g *harness.Gatekit,
 					c *mcptest.Client) {
 					c.Answer["elicitation/create"] = func(mcptest.Message) string {
@@ -172,8 +173,9 @@ func TestStateHoldsInBothEras(t *testing.T) {
 	}
 }
 
-// TestClientsOfOneSessionAreToldApart has two modern HTTP clients, which share a session because
-// nothing authenticates them. Each must be judged by what it says of itself.
+// TestClientsOfOneSessionAreToldApart has two modern HTTP clients. They share a session because
+// Gatekit does not authenticate them here. The policies must decide by the name and the
+// capabilities that each client sends.
 func TestClientsOfOneSessionAreToldApart(t *testing.T) {
 	h := httptest.NewServer(statefulServer(mcptest.Modern))
 	defer h.Close()

@@ -13,7 +13,8 @@ import (
 )
 
 // TestFileServerStaysWithinRoots starts the reference filesystem server with a folder of which
-// gatekit allows only one subfolder. No spelling of a path and no symbolic link leads outside it.
+// gatekit allows only one subfolder. No spelling of a path and no symbolic link may lead outside
+// the subfolder.
 func TestFileServerStaysWithinRoots(t *testing.T) {
 	top, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {

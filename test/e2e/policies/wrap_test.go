@@ -11,8 +11,8 @@ import (
 	"gatekit/test/mcptest"
 )
 
-// TestDefaultRulesOfWrapDenyAttacks sends attacks, which are denied with the rule's reason, and
-// similar harmless requests, which pass.
+// TestDefaultRulesOfWrapDenyAttacks sends attacks and similar harmless requests. The rules must
+// deny each attack with the expected reason and let the harmless requests pass.
 func TestDefaultRulesOfWrapDenyAttacks(t *testing.T) {
 	// request makes the server send a request to the client.
 	request := func(method, params string) string {
@@ -61,7 +61,7 @@ func TestDefaultRulesOfWrapDenyAttacks(t *testing.T) {
 			""},
 		{"a form for a password", "tools/call", form(`"password":{"type":"string"}`, "Sign in"),
 			"elicitation/gate: the form asks for a secret"},
-		{"a form for a key in its description",
+		{"a form whose description asks for a key",
 			"tools/call", form(`"answer":{"type":"string","description":"Your OpenAI API key"}`,
 				"One more thing"), "elicitation/gate: the form asks for a secret"},
 		{"a form with a link", "tools/call", form(`"name":{"type":"string"}`,
@@ -70,7 +70,7 @@ func TestDefaultRulesOfWrapDenyAttacks(t *testing.T) {
 		{"a page on localhost", "tools/call", page("http://localhost:8080/sign-in"), ""},
 		{"a page without https", "tools/call", page("http://example.com/"),
 			"elicitation/gate: URL refused: the scheme is not https"},
-		{"a page of the cloud metadata address", "tools/call",
+		{"a page at the cloud metadata address", "tools/call",
 			page("https://169.254.169.254/latest/"),
 			"elicitation/gate: URL refused: the host is an address"},
 		{"a page with a user name", "tools/call", page("https://bank.example@evil.example/"),

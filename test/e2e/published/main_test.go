@@ -1,4 +1,4 @@
-// Package published tests the gatekit binary with servers of many makers, as published on npm.
+// Package published tests the gatekit binary with servers that many makers have published on npm.
 package published
 
 import (

@@ -18,12 +18,12 @@ import (
 	"gatekit/test/peers"
 )
 
-// published has servers of many makers, as published on npm.
+// published has servers that many makers have published on npm.
 var published = []struct {
 	name string   // in the configuration
 	main string   // the file that node runs
 	args []string // needed to start
-	env  []string // needed to start: names and values in turn
+	env  []string // needed to start; names and values in turn
 }{
 	{name: "chart", main: "@antv/mcp-server-chart/build/index.js"},
 	{name: "context7", main: "@upstash/context7-mcp/dist/index.js"},
@@ -86,7 +86,7 @@ func TestModernClientUsesPublishedServers(t *testing.T) {
 	for _, list := range []struct{ method, what, missing string }{
 		{"tools/list", "tools", ""},
 		{"prompts/list", "prompts", ""},
-		{"resources/list", "resources", "postgres"}, // it has no database here
+		{"resources/list", "resources", "postgres"}, // postgres has no database here
 		{"resources/templates/list", "resourceTemplates", ""},
 	} {
 		m := harness.Request(t, c, list.method, `{}`)
@@ -124,7 +124,7 @@ func TestModernClientUsesPublishedServers(t *testing.T) {
 			call := fmt.Sprintf("tools/call %s %s pass", server, name)
 			if !recorded["to_server request "+call] ||
 				!recorded["to_client response "+call] && !recorded["to_client error "+call] {
-				t.Errorf("the audit log has no call of %s of %s with the server's answer", name,
+				t.Errorf("the audit log has no call of the tool %s of %s with an answer", name,
 					server)
 			}
 		}

@@ -11,9 +11,9 @@ import (
 	"gatekit/test/mcptest"
 )
 
-// TestWrapDefaultsDenyAndChangeNothing lists everything and calls every tool of 14 real servers
-// under gatekit wrap. Its default rules must deny and change nothing.
-func TestWrapDefaultsDenyAndChangeNothing(t *testing.T) {
+// TestDefaultRulesOfWrapDoNotDisturbRealServers lists everything and calls every tool of 14 real
+// servers under gatekit wrap. The default rules must not deny or change any message.
+func TestDefaultRulesOfWrapDoNotDisturbRealServers(t *testing.T) {
 	r := allServers(t)
 	slots := make(chan struct{}, 3) // limits the servers that run at the same time
 	for _, name := range r.Names {
@@ -44,9 +44,10 @@ func TestWrapDefaultsDenyAndChangeNothing(t *testing.T) {
 	}
 }
 
-// TestRealServersAnswerUnderWrapAsDirectly makes the same requests of the three reference servers
-// directly and under gatekit wrap, with sampling, elicitation and roots. The answers must be equal.
-func TestRealServersAnswerUnderWrapAsDirectly(t *testing.T) {
+// TestRealServersAnswerUnderWrapAsWithoutGatekit makes the same requests of the three reference
+// servers directly and under gatekit wrap, with sampling, elicitation and roots. The answers must
+// be equal.
+func TestRealServersAnswerUnderWrapAsWithoutGatekit(t *testing.T) {
 	r := harness.NewRealServers(t)
 	for _, name := range r.Names {
 		t.Run(name, func(t *testing.T) {
@@ -77,7 +78,7 @@ func TestRealServersAnswerUnderWrapAsDirectly(t *testing.T) {
 					_, _, answer := harness.Do(t, c, s.Method, s.Params)
 					got, want := harness.Normalize(answer), harness.Normalize(answers[s])
 					if !bytes.Equal(got, want) {
-						t.Errorf("%s:\ngot  %s\nwant %s as directly", s, harness.Clip(got),
+						t.Errorf("%s:\ngot  %s\nwant %s, the direct answer", s, harness.Clip(got),
 							harness.Clip(want))
 					}
 				}

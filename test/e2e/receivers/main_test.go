@@ -1,7 +1,8 @@
-// Package receivers tests that the programs which operators run take what Gatekit sends them:
-// rsyslog its syslog messages, Prometheus its metrics, an OpenTelemetry collector everything. The
-// first two come from Debian's packages rsyslog, rsyslog-gnutls and prometheus; without them their
-// tests are skipped. The collector is built from test/collector.
+// Package receivers tests Gatekit with programs that operators run. rsyslog receives syslog
+// messages, Prometheus scrapes metrics, and an OpenTelemetry collector receives records, metrics
+// and traces. rsyslog and Prometheus come from Debian's packages rsyslog, rsyslog-gnutls and
+// prometheus. Without these packages, the tests of rsyslog and Prometheus are skipped. The
+// collector is built from test/collector.
 package receivers
 
 import (
@@ -21,8 +22,8 @@ import (
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
-// eventually fails the test unless done returns "" before the test loses its patience. done returns
-// what is still missing.
+// eventually calls done until it returns "". done returns a text that says what is still missing.
+// After harness.Patience, the test fails with that text.
 func eventually(t *testing.T, done func() string) {
 	t.Helper()
 	missing := ""
@@ -94,7 +95,7 @@ func writeFile(t *testing.T, path string, lines ...string) string {
 	return path
 }
 
-// callEcho calls a tool n times.
+// callEcho calls the tool echo n times.
 func callEcho(t *testing.T, g *harness.Gatekit, n int) {
 	t.Helper()
 	c := g.Client("2025-11-25")

@@ -15,6 +15,7 @@ import (
 // TestPrometheusAlertsOnADenial lets Prometheus scrape the metrics, with an alert on denials. The
 // alert fires when a call has been denied, and not before.
 func TestPrometheusAlertsOnADenial(t *testing.T) {
+	harness.Long(t, "waits for scrapes")
 	peers.Installed(t, "prometheus", "promtool")
 	admin, address, dir := peers.FreeAddress(t), peers.FreeAddress(t), t.TempDir()
 	g := harness.StartHTTP(t, harness.ScriptedServer("box")+harness.PolicyFile(t,

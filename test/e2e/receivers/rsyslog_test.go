@@ -71,7 +71,7 @@ func writeRsyslogConfig(t *testing.T, dir, address, received string, secure bool
 		fmt.Sprintf(`action(type="omfile" file=%q template="raw")`, received))
 }
 
-// writeCertificate writes a certificate for 127.0.0.1, which signs itself, and its key.
+// writeCertificate writes a self-signed certificate for 127.0.0.1, and its key.
 func writeCertificate(t *testing.T, dir string) (cert, key string) {
 	t.Helper()
 	s := httptest.NewTLSServer(nil)
@@ -89,7 +89,8 @@ func writeCertificate(t *testing.T, dir string) (cert, key string) {
 }
 
 // missingRecords returns "" if the file received has a line for every record of the log, in the
-// order of the log. A record may be there twice.
+// order of the log. A record may be there twice. Otherwise it returns a text that says what
+// differs.
 func missingRecords(t *testing.T, g *harness.Gatekit, received, format string) string {
 	t.Helper()
 	b, err := os.ReadFile(received)

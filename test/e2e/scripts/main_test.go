@@ -1,4 +1,4 @@
-// Package scripts runs the test scripts in testdata and those of the examples.
+// Package scripts runs the test scripts in testdata and the scripts of the examples.
 package scripts
 
 import (

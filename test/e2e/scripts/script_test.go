@@ -106,7 +106,7 @@ func runScripts(t *testing.T, p testscript.Params) {
 	testscript.Run(t, p)
 }
 
-// talk is the script command of that name; see TestScripts.
+// talk implements the script command talk; see TestScripts.
 func talk(ts *testscript.TestScript, neg bool, args []string) {
 	overHTTP := len(args) > 1 && args[0] == "http"
 	if overHTTP {
@@ -209,7 +209,7 @@ func withPlaceholders(ts *testscript.TestScript, message string) string {
 	return version.ReplaceAllString(message, `$1"VERSION"`)
 }
 
-// printAudit is the script command audit; see TestScripts.
+// printAudit implements the script command audit; see TestScripts.
 func printAudit(ts *testscript.TestScript, neg bool, args []string) {
 	// Servers that receive a request at the same time answer in any order.
 	sorted := slices.Equal(args, []string{"sorted"})

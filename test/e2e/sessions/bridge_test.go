@@ -11,8 +11,8 @@ import (
 	"gatekit/test/mcptest"
 )
 
-// bridgedPairs are pairs of a client and a server of different eras. back is the transport to the
-// server.
+// bridgedPairs are pairs of a client and a server of different eras. client and server are their
+// revisions. back is the transport between Gatekit and the server.
 var bridgedPairs = []struct{ name, client, server, back string }{
 	{"modern before legacy stdio", mcptest.Modern, "2025-11-25", "stdio"},
 	{"modern before legacy http", mcptest.Modern, "2025-11-25", "http"},
@@ -21,7 +21,7 @@ var bridgedPairs = []struct{ name, client, server, back string }{
 	{"2025-06-18 before modern stdio", "2025-06-18", mcptest.Modern, "stdio"},
 }
 
-// TestClientUsesServerOfTheOtherEra uses every feature of a server across the bridge.
+// TestClientUsesServerOfTheOtherEra uses every feature of a server with a client of the other era.
 func TestClientUsesServerOfTheOtherEra(t *testing.T) {
 	for _, pair := range bridgedPairs {
 		t.Run(pair.name, func(t *testing.T) {
@@ -37,7 +37,7 @@ func TestClientUsesServerOfTheOtherEra(t *testing.T) {
 					if text := mcptest.Text(handshake.Result,
 						"instructions"); !strings.Contains(text,
 						"Use box gently.") {
-						t.Errorf("got the instructions %q, want those of box", text)
+						t.Errorf("got the instructions %q, want the instructions of box", text)
 					}
 					listAndUseAll(t, c)
 					answerAllServerRequests(t, c)
@@ -55,7 +55,7 @@ func TestClientUsesServerOfTheOtherEra(t *testing.T) {
 	}
 }
 
-// listAndUseAll makes every kind of request that needs no further input from the client.
+// listAndUseAll makes every kind of request for which the server does not ask the client for input.
 func listAndUseAll(t *testing.T, c *mcptest.Client) {
 	for method, what := range map[string]string{"tools/list": "tools", "prompts/list": "prompts",
 		"resources/list": "resources", "resources/templates/list": "resourceTemplates"} {
@@ -72,12 +72,12 @@ func listAndUseAll(t *testing.T, c *mcptest.Client) {
 	} {
 		m := harness.Request(t, c, step.method, step.params)
 		if m.Error != nil || !strings.Contains(string(m.Raw), step.want) {
-			t.Errorf("%s: got %s, want %s in it", step.method, m.Raw, step.want)
+			t.Errorf("%s: got %s, want an answer with %s", step.method, m.Raw, step.want)
 		}
 		resultType := mcptest.Text(m.Result, "resultType")
 		if (resultType == "complete") != (c.Revision == mcptest.Modern) {
-			t.Errorf("%s: a client of revision %s got the resultType %q", step.method, c.Revision,
-				resultType)
+			t.Errorf("%s: a client of revision %s got the resultType %q, want \"complete\" only "+
+				"for a modern client", step.method, c.Revision, resultType)
 		}
 	}
 	m := harness.Request(t, c, "tools/call", `{"name":"box__nothing"}`)
@@ -91,8 +91,8 @@ func listAndUseAll(t *testing.T, c *mcptest.Client) {
 	}
 }
 
-// answerAllServerRequests lets the server send every kind of request to the client, and compares
-// the answers that the server gets.
+// answerAllServerRequests makes the server send every kind of request to the client. It checks the
+// answers that the server gets.
 func answerAllServerRequests(t *testing.T, c *mcptest.Client) {
 	for _, q := range []struct{ method, params, want string }{
 		{"elicitation/create", `{"message":"who?","requestedSchema":{"type":"object","properties":{}}}`, `{"action":"accept","content":{"name":"a","n":1.0}}`},
@@ -152,11 +152,12 @@ func TestSubscriptionsCrossTheBridge(t *testing.T) {
 							"notifications/subscriptions/acknowledged")
 						if err != nil || string(mcptest.At(ack.Params, "notifications",
 							"resourceSubscriptions")) != `["box+test://box/a"]` {
-							t.Fatalf("got the acknowledgement %s, %v", ack.Raw, err)
+							t.Fatalf("got the acknowledgement %s, %v; want box+test://box/a in it",
+								ack.Raw, err)
 						}
 					} else if m := harness.Request(t, c, "resources/subscribe",
 						`{"uri":"box+test://box/a"}`); m.Error != nil {
-						t.Fatalf("resources/subscribe: got %s", m.Raw)
+						t.Fatalf("resources/subscribe: got %s, want no error", m.Raw)
 					}
 					mark = c.Mark()
 					harness.CallTool(t, c, "box__update", `{"uri":"test://box/a"}`)
@@ -190,8 +191,8 @@ func TestSubscriptionsCrossTheBridge(t *testing.T) {
 	}
 }
 
-// TestServerExitFailsParkedCall ends a legacy server while a call of a modern client waits for the
-// client's input.
+// TestServerExitFailsParkedCall ends a legacy server while a modern client's call is parked, which
+// means that the call waits for the client's input.
 func TestServerExitFailsParkedCall(t *testing.T) {
 	harness.EachTransport(t, harness.ScriptedServerOver(t, "box", "2025-11-25", "stdio"),
 		mcptest.Modern, func(t *testing.T, g *harness.Gatekit, c *mcptest.Client) {

@@ -9,9 +9,9 @@ import (
 	"gatekit/test/mcptest"
 )
 
-// TestClientsWithEqualIDsGetTheirOwnAnswers lets four clients make concurrent calls with the same
-// request ids. Each client must get the answers to its own calls. With -race the gatekit binary has
-// the race detector, too.
+// TestClientsWithEqualIDsGetTheirOwnAnswers makes concurrent calls of four clients that use the
+// same request ids. Each client must get the answers to its own calls. If the test runs with -race,
+// the gatekit binary is also built with -race.
 func TestClientsWithEqualIDsGetTheirOwnAnswers(t *testing.T) {
 	harness.Long(t, "16,000 calls")
 	const clients, calls, concurrent = 4, 1000, 32
@@ -68,7 +68,7 @@ func TestClientsWithEqualIDsGetTheirOwnAnswers(t *testing.T) {
 				}
 			}
 			if want := clients * calls * 49 / 50; passed != want {
-				t.Errorf("the audit log has %d answers, want %d", passed, want)
+				t.Errorf("the audit log has %d answers of the tool echo, want %d", passed, want)
 			}
 		})
 	}

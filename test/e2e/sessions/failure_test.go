@@ -16,8 +16,8 @@ import (
 	"gatekit/test/mcptest"
 )
 
-// TestServerExitFailsOnlyItsCallsAndItRestarts ends one of two servers while both have calls in
-// flight.
+// TestServerExitFailsOnlyItsCallsAndItRestarts ends one of two servers while both servers have
+// calls in flight. Only the calls of the ended server fail, and Gatekit restarts that server.
 func TestServerExitFailsOnlyItsCallsAndItRestarts(t *testing.T) {
 	for _, revision := range []string{"2025-11-25", mcptest.Modern} {
 		t.Run(revision, func(t *testing.T) {
@@ -62,9 +62,9 @@ func TestServerExitFailsOnlyItsCallsAndItRestarts(t *testing.T) {
 					}
 					g.WantRecords("to_server request tools/call one wait pass", "- - - one - lost",
 						"- - - one - restarted")
-					// The waiting call is cancelled, so that gatekit does not wait for it when it
-					// stops. Over HTTP a modern client cancels by closing the connection, which
-					// the end of the test does.
+					// Cancel the waiting call, so that gatekit can stop at once. Over HTTP a modern
+					// client cancels a call by closing the connection. The end of the test does
+					// that.
 					if isHTTP := g.URL != ""; !isHTTP || revision != mcptest.Modern {
 						c.Notify("notifications/cancelled", `{"requestId":"c"}`)
 						harness.CallTool(t, c, "two__cancelled", `{"tag":"c"}`)
@@ -90,9 +90,9 @@ func TestLegacyCallSurvivesItsConnection(t *testing.T) {
 	g.WantRecords("to_server notification notifications/cancelled box - pass")
 }
 
-// TestExpiredSessionIsReplaced ends Gatekit's session at an HTTP server, as a restart of the server
-// does. The next call gets HTTP 404, which means that it was not run. Gatekit opens another session
-// and sends the call again.
+// TestExpiredSessionIsReplaced ends Gatekit's session at an HTTP server, like a restart of the
+// server. The next call gets HTTP 404, which means that the server has not run the call. Gatekit
+// opens another session and sends the call again.
 func TestExpiredSessionIsReplaced(t *testing.T) {
 	for _, revision := range harness.Revisions {
 		t.Run(revision, func(t *testing.T) { useExpiredSession(t, revision) })
@@ -125,9 +125,9 @@ func useExpiredSession(t *testing.T, revision string) {
 	}
 }
 
-// TestClientsLeaveNoResourcesBehind lets 20 clients disconnect during calls. Afterwards Gatekit has
-// no more child processes, sessions at HTTP servers, descriptors or goroutines than after one
-// client.
+// TestClientsLeaveNoResourcesBehind disconnects 20 clients during their calls. After that, Gatekit
+// has no more child processes and descriptors than after one client, no legacy sessions at HTTP
+// servers, and few goroutines.
 func TestClientsLeaveNoResourcesBehind(t *testing.T) {
 	legacy, modern := mcptest.Toolbox("old", "2025-11-25"), mcptest.Toolbox("new", mcptest.Modern)
 	for _, revision := range []string{"2025-11-25", mcptest.Modern} {
@@ -152,7 +152,7 @@ func TestClientsLeaveNoResourcesBehind(t *testing.T) {
 				c.Close() // while two calls are in flight
 			}
 			connectAndLeave()
-			// Clients share modern servers, which keep running.
+			// Modern servers keep running, since all clients share them.
 			children := len(harness.ProcessesWith(g.Mark))
 			if revision != mcptest.Modern {
 				children = 0
@@ -189,8 +189,8 @@ func descriptors(t *testing.T, g *harness.Gatekit) int {
 	return len(files)
 }
 
-// goroutines returns the number of goroutines of a gatekit. It ends the process with SIGQUIT, on
-// which the Go runtime prints all goroutines.
+// goroutines returns the number of goroutines of a gatekit. It ends the process with SIGQUIT, which
+// makes the Go runtime print all goroutines.
 func goroutines(g *harness.Gatekit) (n int) {
 	g.Killed = true
 	g.Cmd.Process.Signal(syscall.SIGQUIT)
@@ -222,9 +222,9 @@ func TestServerEnvironmentIsMinimal(t *testing.T) {
 	})
 }
 
-// TestClientThatDoesNotReadDelaysNoOther floods a client that does not read its response. Another
-// client's calls work meanwhile.
-func TestClientThatDoesNotReadDelaysNoOther(t *testing.T) {
+// TestClientThatDoesNotReadDelaysNoOtherClient makes a server send 20 MB to a client that does not
+// read its response. Meanwhile, the calls of another client succeed.
+func TestClientThatDoesNotReadDelaysNoOtherClient(t *testing.T) {
 	harness.Long(t, "waits for write deadlines")
 	for _, revision := range []string{"2025-11-25", mcptest.Modern} {
 		t.Run(revision, func(t *testing.T) {
@@ -266,7 +266,7 @@ func TestClientThatDoesNotReadDelaysNoOther(t *testing.T) {
 	}
 }
 
-func TestUnavailableServerIsNamedAndOthersServe(t *testing.T) {
+func TestListNamesUnavailableServerAndHasToolsOfOthers(t *testing.T) {
 	for name, dead := range map[string]string{
 		"exits at once":       harness.ScriptedServer("dead", "-exit", "3"),
 		"does not exist":      harness.StdioServer("dead", []string{"/no/such/program"}),
@@ -298,12 +298,12 @@ func TestUnavailableServerIsNamedAndOthersServe(t *testing.T) {
 	}
 }
 
-// withTimeout returns a server's configuration with a timeout.
+// withTimeout returns the configuration of a server with the given timeout.
 func withTimeout(server, timeout string) string {
 	return strings.Replace(server, "\n", fmt.Sprintf("\ntimeout = %q\n", timeout), 1)
 }
 
-func TestCallOfSilentServerTimesOut(t *testing.T) {
+func TestCallTimesOutWhenServerDoesNotAnswer(t *testing.T) {
 	harness.Long(t, "waits for timeouts")
 	harness.EachTransport(t, withTimeout(harness.ScriptedServer("box"), "4s"),
 		"2025-11-25", func(t *testing.T, g *harness.Gatekit, c *mcptest.Client) {

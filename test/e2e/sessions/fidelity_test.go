@@ -17,7 +17,7 @@ var unusualValues = []struct{ name, value string }{
 	{"fractions", `[1.0,1.50,-0,-0.0,0.1e1]`},
 	{"exponents", `[1e400,1E+2,1e-7]`},
 	{"key order and an empty key", `{"z":1,"a":2,"":3,"m":{"y":1,"x":2}}`},
-	{"members that equal known ones in another case",
+	{"unknown members that equal known members in another case",
 		`{"NAME":"x","Name":"y","Arguments":{},"Method":"m"}`},
 	{"empty containers", `{"o":{},"a":[],"n":null,"f":false,"s":"","aa":[[],{}]}`},
 	{"escapes", `"\u00e9\/\b\f\t\u003c\u2028\ud83d\ude00"`},
@@ -54,10 +54,10 @@ func TestUnusualMessagesAreForwardedUnchanged(t *testing.T) {
 	}
 }
 
-// wantUnchanged sends a value in every kind of message and fails the test unless it arrives
+// wantUnchanged sends a value in every kind of message. It fails the test unless the value arrives
 // unchanged.
 func wantUnchanged(t *testing.T, c *mcptest.Client, value string) {
-	small := value // stands in for value where one large value in a message is enough
+	small := value // used for further copies in a message that already contains a large value
 	if len(value) > 64<<10 {
 		small = `"small"`
 	}
@@ -68,7 +68,7 @@ func wantUnchanged(t *testing.T, c *mcptest.Client, value string) {
 		small, value, small)
 	mark := c.Mark()
 	m := harness.Request(t, c, "tools/call", params)
-	sent := c.Frames()[mark].Params // includes what a modern client adds
+	sent := c.Frames()[mark].Params // includes the _meta that a modern client adds
 	want := strings.Replace(string(sent), `"box__echo"`, `"echo"`, 1)
 	if got := mcptest.Text(m.Result, "content", 0,
 		"text"); withoutSurrogates(got) != withoutSurrogates(want) {
@@ -80,7 +80,7 @@ func wantUnchanged(t *testing.T, c *mcptest.Client, value string) {
 			harness.Clip([]byte(value)))
 	}
 
-	// Answers: the server writes whole lines.
+	// Answers: the server writes each line as it is.
 	for _, line := range []string{
 		`{"jsonrpc":"2.0","id":$ID,"result":{"content":[{"type":"text","text":"","v":%[2]s}],"structuredContent":%[1]s,"_meta":{"v":%[2]s},"resultType":"complete"}}`,
 		`{"result":{"v":%[1]s,"content":[],"resultType":"complete"},"acme":%[2]s,"jsonrpc":"2.0","id":$ID}`,
@@ -130,12 +130,12 @@ func wantUnchanged(t *testing.T, c *mcptest.Client, value string) {
 	}
 }
 
-// withoutSurrogates returns s with U+FFFD for each lone surrogate. The test compares texts that
-// encoding/json decoded, which replaces every lone surrogate by U+FFFD.
+// withoutSurrogates returns s with U+FFFD in place of each lone surrogate. The test compares texts
+// that encoding/json has decoded. This decoding also puts U+FFFD in place of each lone surrogate.
 func withoutSurrogates(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
 
-// TestPrettyPrintedBodyIsAccepted posts a body with line breaks between its tokens. Over HTTP this
-// is valid; over stdio each message must be one line.
+// TestPrettyPrintedBodyIsAccepted posts a body with line breaks between its tokens. This is valid
+// over HTTP. Over stdio it would not be valid, because each message must be one line.
 func TestPrettyPrintedBodyIsAccepted(t *testing.T) {
 	for _, back := range []string{"stdio", "http"} {
 		t.Run(back, func(t *testing.T) {

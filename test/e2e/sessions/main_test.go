@@ -1,5 +1,6 @@
-// Package sessions tests the gatekit binary between scripted clients and servers: every protocol
-// revision and transport, malformed messages, failures, clients and servers of different eras.
+// Package sessions tests the gatekit binary between scripted clients and servers. It covers every
+// protocol revision and transport, malformed messages, failures, and clients and servers of
+// different eras.
 package sessions
 
 import (

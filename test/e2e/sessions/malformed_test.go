@@ -19,8 +19,8 @@ import (
 var malformedMessages = []struct {
 	name    string
 	message string
-	id      string // the id of the answer; "" for none or null, "?" for any
-	code    string // the code of the error, ? for any digit; "" when no answer is awaited
+	id      string // the id of the answer; "" for no id or null, "?" for any id
+	code    string // the code of the error, ? stands for any digit; "" when no answer is expected
 	text    string // a part of the error's message
 }{
 	{"a duplicate member in the envelope",
@@ -29,10 +29,10 @@ var malformedMessages = []struct {
 		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"box__echo","arguments":{"a":1,"a":2}}}`, "?", "-32600", ``},
 	{"a duplicate member written with an escape",
 		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"box__echo","na\u006de":"box__die"}}`, "?", "-32600", ``},
-	{"a member that equals one of the envelope in another case",
+	{"an unknown member that equals a member of the envelope in another case",
 		`{"jsonrpc":"2.0","id":1,"method":"ping","Method":"tools/call"}`, "?", "-32600", ``},
-	{"no version", `{"id":"a","method":"ping"}`, `"a"`, "-32600", ``},
-	{"another version", `{"jsonrpc":"1.0","id":"a","method":"ping"}`, `"a"`, "-32600", ``},
+	{"no JSON-RPC version", `{"id":"a","method":"ping"}`, `"a"`, "-32600", ``},
+	{"another JSON-RPC version", `{"jsonrpc":"1.0","id":"a","method":"ping"}`, `"a"`, "-32600", ``},
 	{"an id of null", `{"jsonrpc":"2.0","id":null,"method":"ping"}`, "", "-32600", ``},
 	{"an id that is an object", `{"jsonrpc":"2.0","id":{},"method":"ping"}`, "", "-32600", ``},
 	{"an id that is a fraction", `{"jsonrpc":"2.0","id":1.5,"method":"ping"}`, "", "-32600", ``},
@@ -165,8 +165,8 @@ func TestMalformedMessagesGetAnErrorAndTheSessionSurvives(t *testing.T) {
 		})
 }
 
-// TestInvalidJSONIsRefused sends the files of the JSON test suite that a parser must reject, each
-// as one message.
+// TestInvalidJSONIsRefused sends all files of the JSON test suite that a parser must reject. Each
+// file is one message.
 func TestInvalidJSONIsRefused(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join("..", "..", "..", "core", "mcp", "testdata",
 		"json-test-suite", "n_*.json"))
@@ -182,7 +182,7 @@ func TestInvalidJSONIsRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			if g.URL == "" && (bytes.ContainsAny(b, "\r\n") || len(bytes.TrimSpace(b)) == 0) {
-				continue // over stdio the file is several lines, or none
+				continue // over stdio, such a file is more than one message, or no message
 			}
 			mark := c.Mark()
 			if g.URL != "" {
@@ -206,8 +206,8 @@ func TestInvalidJSONIsRefused(t *testing.T) {
 			}
 		}
 		if refused < 100 {
-			t.Errorf("the audit log has %d refused messages, want 100 or more: %v", refused,
-				g.Records())
+			t.Errorf("the audit log has records of %d refused messages, want 100 or more: %v",
+				refused, g.Records())
 		}
 	})
 }
@@ -254,7 +254,7 @@ func TestOversizedMessageIsRefused(t *testing.T) {
 			}
 			if message := mcptest.Text(m.Error, "message"); !strings.Contains(message, "1048576") &&
 				!strings.Contains(message, "MiB") {
-				t.Errorf("got the error %s, want one that names the limit", m.Raw)
+				t.Errorf("got the error %s, want an error that names the limit", m.Raw)
 			}
 			harness.CallTool(t, c, "box__echo", `{"tag":1}`)
 			t.Run("from a server", func(t *testing.T) {
@@ -264,7 +264,7 @@ func TestOversizedMessageIsRefused(t *testing.T) {
 					t.Errorf("a result of 2 MB: got %s, want an error with the word \"large\"",
 						harness.Clip(m.Raw))
 				}
-				// The server may have been restarted.
+				// The call after this one must succeed, even if the server had to be restarted.
 				if _, err := c.Tool(harness.Context(t), "box__echo", `{"tag":2}`); err != nil {
 					t.Error(err)
 				}
@@ -272,14 +272,14 @@ func TestOversizedMessageIsRefused(t *testing.T) {
 		})
 }
 
-// TestMalformedServerMessagesAffectOnlyTheirCall lets a server send malformed messages during a
-// call. They may fail this call only: the server's next call and the other server's calls work.
+// TestMalformedServerMessagesAffectOnlyTheirCall makes a server send malformed messages during a
+// call. Only this call may fail. The server's next call and the calls of another server succeed.
 func TestMalformedServerMessagesAffectOnlyTheirCall(t *testing.T) {
 	harness.Long(t, "many malformed messages")
 	const done = `{"jsonrpc":"2.0","id":$ID,"result":{"content":[],"ok":1}}`
 	for _, tt := range []struct {
 		name     string
-		lines    []string // what the server writes
+		lines    []string // the lines that the server writes
 		want     string   // a part of the answer that the client gets
 		unwanted string   // text that the client must not receive
 	}{
@@ -289,7 +289,7 @@ func TestMalformedServerMessagesAffectOnlyTheirCall(t *testing.T) {
 		{"bad UTF-8", []string{"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"data\":\"\\ud800\"}}", done}, `"ok":1`, ""},
 		{"two answers", []string{done, strings.Replace(done, `"ok":1`, `"ok":2`, 1)},
 			`"ok":1`, `"ok":2`},
-		{"an answer to no request",
+		{"an answer without a request",
 			[]string{`{"jsonrpc":"2.0","id":987654,"result":{"stray":1}}`,
 				done}, `"ok":1`, "stray"},
 		{"an answer whose id is a string",

@@ -15,7 +15,8 @@ import (
 	"gatekit/test/peers"
 )
 
-// metric returns the value of a series without or with labels, as /metrics has it.
+// metric returns the value of a series of /metrics. The parameter series is the name of the metric,
+// with the labels as /metrics writes them.
 func metric(t *testing.T, url, series string) int {
 	t.Helper()
 	r, err := http.Get(url + "/metrics")
@@ -35,9 +36,11 @@ func metric(t *testing.T, url, series string) int {
 	return n
 }
 
-// TestProcessesOfVanishedClientsEnd has 200 legacy clients that connect, list the tools of two
-// servers, and vanish without ending their session. Gatekit kept two processes for each of them.
+// TestProcessesOfVanishedClientsEnd uses 200 legacy clients. Each connects, lists the tools of two
+// servers, and vanishes without ending its session. An older version of Gatekit kept two processes
+// for each client.
 func TestProcessesOfVanishedClientsEnd(t *testing.T) {
+	harness.Long(t, "connects 200 clients")
 	const clients, atOnce, limit = 200, 10, 30
 	address := peers.FreeAddress(t)
 	g := harness.StartHTTP(t, harness.ScriptedServer("box")+harness.ScriptedServer("bag")+
@@ -46,12 +49,12 @@ func TestProcessesOfVanishedClientsEnd(t *testing.T) {
 	admin := "http://" + address
 	processes := func() int { return len(harness.ProcessesWith(g.Mark)) }
 	if n := processes(); n != 0 {
-		t.Fatalf("%d servers run before a client needs them", n)
+		t.Fatalf("%d servers run before a client needs a server, want 0", n)
 	}
 
-	stays := g.Client("2025-11-25") // a session that is used again later; its stream stays open
+	stays := g.Client("2025-11-25") // its session is used again later; its stream stays open
 	harness.Request(t, stays, "logging/setLevel", `{"level":"error"}`)
-	quiet := func() *mcptest.Client { // the same without a stream
+	quiet := func() *mcptest.Client { // its session is used again later; it opens no stream
 		conn := mcptest.NewHTTP(g.URL)
 		conn.NoStream = true
 		c := mcptest.NewClient(conn, "2025-11-25")
@@ -62,7 +65,17 @@ func TestProcessesOfVanishedClientsEnd(t *testing.T) {
 	harness.CallTool(t, quiet, "box__echo", ``)
 	harness.Request(t, quiet, "logging/setLevel", `{"level":"error"}`)
 
+	memory := func() (gatekit, servers int) { // MiB
+		gatekit = harness.ResidentBytes(g.Cmd.Process.Pid) >> 20
+		for _, pid := range harness.ProcessesWith(g.Mark) {
+			servers += harness.ResidentBytes(pid)
+		}
+		return gatekit, servers >> 20
+	}
+	before, _ := memory()
+
 	var peak, failed atomic.Int64
+	var peakGatekit, peakServers int
 	var all sync.WaitGroup
 	places := make(chan struct{}, atOnce)
 	for i := range clients {
@@ -84,27 +97,37 @@ func TestProcessesOfVanishedClientsEnd(t *testing.T) {
 		})
 		if i%atOnce == 0 {
 			peak.Store(max(peak.Load(), int64(processes())))
+			gatekit, servers := memory()
+			peakGatekit, peakServers = max(peakGatekit, gatekit), max(peakServers, servers)
 		}
 	}
 	all.Wait()
 	peak.Store(max(peak.Load(), int64(processes())))
 	t.Logf("%d clients came and vanished: at most %d processes, %d lists failed", clients,
 		peak.Load(), failed.Load())
-	// a process that is being ended may still be there for a moment
+	// A process that is being ended may still run for a moment.
 	if peak.Load() > limit+atOnce {
-		t.Errorf("up to %d processes ran, want at most %d", peak.Load(), limit)
+		t.Errorf("up to %d processes ran, want at most %d", peak.Load(), limit+atOnce)
 	}
 	if n := failed.Load(); n > 0 {
-		t.Errorf("%d of %d clients got no list", n, clients)
+		t.Errorf("%d of %d clients got no list, want a list for each client", n, clients)
 	}
 
-	// only the client with an open stream still needs its process
+	// Only the client with an open stream still needs its process.
 	box := `gatekit_server_processes{gatekit_server="box"}`
 	harness.WaitUntilAtMost(t, "processes of the server box", 1, func() int {
 		return metric(t, admin, box)
 	})
 	if n := metric(t, admin, `gatekit_server_processes_ended_total{gatekit_server="box"}`); n == 0 {
-		t.Error("no process is counted as ended")
+		t.Error("gatekit_server_processes_ended_total is 0 for the server box, want 1 or more")
+	}
+
+	after, left := memory()
+	t.Logf("memory of Gatekit: %d MiB before, at most %d MiB meanwhile, %d MiB after; of the "+
+		"servers: at most %d MiB, then %d MiB", before, peakGatekit, after, peakServers, left)
+	if left > peakServers/2 {
+		t.Errorf("the servers use %d MiB after the clients have vanished, want less than half of "+
+			"%d MiB", left, peakServers)
 	}
 
 	harness.CallTool(t, stays, "box__echo", ``)
@@ -116,8 +139,9 @@ func TestProcessesOfVanishedClientsEnd(t *testing.T) {
 		"to_server request tools/call box echo pass")
 }
 
-// TestKeptServerKeepsItsState has a client without a stream, whose other server is ended.
-func TestKeptServerKeepsItsState(t *testing.T) {
+// TestIdleServerWithKeepIsNotEnded uses clients that open no stream. When their servers are idle,
+// Gatekit ends the processes of one server, but not those of the server with keep = true.
+func TestIdleServerWithKeepIsNotEnded(t *testing.T) {
 	address := peers.FreeAddress(t)
 	g := harness.StartHTTP(t, harness.ScriptedServer("box")+harness.ScriptedServer("kept")+
 		"keep = true\n"+fmt.Sprintf("[admin]\nhttp = %q\n[limits]\nserver_idle = \"1s\"\n",

@@ -34,8 +34,8 @@ func TestRevisionIsNegotiated(t *testing.T) {
 	}
 }
 
-// TestCallsToOneServerRunConcurrently makes 20 calls that wait. Another call and the cancellations
-// reach the server before they end.
+// TestCallsToOneServerRunConcurrently makes 20 calls that wait. While they wait, another call and
+// the cancellations reach the server.
 func TestCallsToOneServerRunConcurrently(t *testing.T) {
 	harness.EachTransport(t, harness.ScriptedServer("box"), "2025-11-25", func(t *testing.T,
 		g *harness.Gatekit, c *mcptest.Client) {
@@ -54,8 +54,8 @@ func TestCallsToOneServerRunConcurrently(t *testing.T) {
 	})
 }
 
-// TestServerRequestMayHaveTheIDOfACall lets a server send a request whose id equals that of the
-// call in flight. Gatekit must not take the request for the answer.
+// TestServerRequestMayHaveTheIDOfACall makes a server send a request whose id equals the id of the
+// call in flight. Gatekit must not mistake the request for the answer.
 func TestServerRequestMayHaveTheIDOfACall(t *testing.T) {
 	harness.EachTransport(t, harness.ScriptedServer("box"), "2025-11-25", func(t *testing.T,
 		g *harness.Gatekit, c *mcptest.Client) {
@@ -70,8 +70,8 @@ func TestServerRequestMayHaveTheIDOfACall(t *testing.T) {
 		c.Notify("notifications/cancelled", `{"requestId":"q"}`)
 		harness.WantNoAnswer(t, c, `"q"`)
 		g.WantRecords("to_client request roots/list box - pass")
-		// The client answers in the background.
-		harness.WaitUntilAtMost(t, "answers to record", 0, func() int {
+		// The client answers in the background, so the record may come later.
+		harness.WaitUntilAtMost(t, "answers that are not recorded", 0, func() int {
 			if slices.ContainsFunc(g.Records(), func(r harness.Record) bool {
 				return r.String() == "to_server response roots/list box - pass"
 			}) {
@@ -96,7 +96,7 @@ func TestBatchIsAnswered(t *testing.T) {
 		})
 		for _, want := range []string{`"tag":"a"`, `"id":"b"`, `"id":"c"`, `-32600`} {
 			if !strings.Contains(answers, want) {
-				t.Errorf("the batch got the answers %s, want %s in them", answers, want)
+				t.Errorf("the batch got the answers %s, want answers with %s", answers, want)
 			}
 		}
 		g.WantRecords("to_server request tools/call box echo pass")
@@ -119,8 +119,8 @@ func TestConfiguredVendorMethodIsForwarded(t *testing.T) {
 	})
 }
 
-// TestConfigurationChangeKeepsTheSession adds a server, writes an invalid configuration and removes
-// the server again, all while a call is in flight.
+// TestConfigurationChangeKeepsTheSession changes the configuration three times while a call is in
+// flight: it adds a server, writes an invalid configuration, and removes the server again.
 func TestConfigurationChangeKeepsTheSession(t *testing.T) {
 	harness.EachTransport(t, harness.ScriptedServer("one"), "2025-11-25", func(t *testing.T,
 		g *harness.Gatekit, c *mcptest.Client) {
@@ -145,7 +145,7 @@ func TestConfigurationChangeKeepsTheSession(t *testing.T) {
 		harness.CallTool(t, c, "two__echo", ``)
 
 		mark = c.Mark()
-		// The invalid configuration is reported, and the previous one stays active.
+		// The invalid configuration is reported, and the previous configuration stays active.
 		g.Configure(listen + harness.ScriptedServer("one") + "[server.two]\ncomand = \"x\"\n")
 		g.WaitForLog("comand", 1)
 		harness.CallTool(t, c, "two__echo", ``)
@@ -167,8 +167,8 @@ func TestConfigurationChangeKeepsTheSession(t *testing.T) {
 	})
 }
 
-// TestInvalidHTTPRequestsAreRefused sends requests that are invalid at the level of HTTP. The
-// session survives each of them.
+// TestInvalidHTTPRequestsAreRefused sends HTTP requests with invalid methods, headers or sessions.
+// The client's session still works after each of them.
 func TestInvalidHTTPRequestsAreRefused(t *testing.T) {
 	g := harness.StartHTTP(t, harness.ScriptedServer("box"))
 	c := g.Client("2025-11-25")

@@ -10,10 +10,11 @@ import (
 	"gatekit/test/mcptest"
 )
 
-// TestStopAnswersEveryCall stops gatekit while 64 calls are in flight. 4 of them end while gatekit
-// waits for them, and 60 do not end. Every call gets an answer and a record, and so does a call
-// that is made after SIGTERM.
+// TestStopAnswersEveryCall stops gatekit while 64 waiting calls are in flight. 4 of them end while
+// gatekit waits for them. The other 60 do not end, and get an error that is recorded. A call that
+// is made after SIGTERM also gets an error.
 func TestStopAnswersEveryCall(t *testing.T) {
+	harness.Long(t, "waits for calls and for shutdown_timeout")
 	const waiting, ending = 60, 4
 	for _, revision := range []string{"2025-11-25", mcptest.Modern} {
 		stop := func(t *testing.T, g *harness.Gatekit, c *mcptest.Client, cancel func(id string)) {
@@ -23,12 +24,12 @@ func TestStopAnswersEveryCall(t *testing.T) {
 				tag := fmt.Sprint(i)
 				harness.StartWaitingCall(t, c, "box", mcptest.Quote("w"+tag), tag)
 			}
-			for i := range ending { // returns when the waiting call with this tag is cancelled
+			for i := range ending { // each ends when the waiting call with its tag is cancelled
 				c.Send(c.Request(fmt.Sprintf(`"c%d"`, i), "tools/call", fmt.Sprintf(
 					`{"name":"box__cancelled","arguments":{"tag":"%d"}}`, i)))
 			}
-			harness.WaitUntilAtMost(t, "calls that gatekit has not got", 0, func() int {
-				missing := ending // over HTTP, requests may arrive in any order
+			harness.WaitUntilAtMost(t, "calls that gatekit has not received", 0, func() int {
+				missing := ending // over HTTP, gatekit may receive requests in any order
 				for _, r := range g.Records() {
 					if r.Direction == "to_server" && r.Kind == "request" && r.Name == "cancelled" {
 						missing--

@@ -1,4 +1,5 @@
-# Two clients, of 2025-11-25 and of 2026-07-28, use both servers at one endpoint. Writes audit.jsonl.
+# Two clients, of revisions 2025-11-25 and 2026-07-28, use both servers at one endpoint. Gatekit
+# writes audit.jsonl.
 set -eu
 url=http://127.0.0.1:7777/mcp
 accept='accept: application/json, text/event-stream' json='content-type: application/json'
@@ -40,7 +41,7 @@ old '{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"notes__summ
 until [ "$(grep -c '"method":"sampling/createMessage"' audit.jsonl)" -gt 2 ]; do sleep 0.1; done
 old '{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":5,"reason":"the user has left"}}'
 
-echo '--- the process of the plugins is killed: the next call waits until it runs again'
+echo '--- the process of the plugins is killed: the next call waits until the process runs again'
 kill -9 $(pgrep -P $gatekit -f ' plugin ')
 new files__read_file '{"path":"welcome.txt"}'
 

@@ -32,7 +32,7 @@ func plugin() sdk.Plugin {
 			"required": ["words"],
 			"properties": {
 				"words": {
-					"description": "code names to protect; upper and lower case are the same",
+					"description": "code names to protect; case is ignored",
 					"type": "array",
 					"minItems": 1,
 					"items": {"type": "string", "minLength": 3}
@@ -60,7 +60,8 @@ func plugin() sdk.Plugin {
 	}
 }
 
-// parseConfig returns the words of a configuration, which was checked against the schema before.
+// parseConfig returns the words of a configuration. The SDK has already checked the configuration
+// against the schema.
 func parseConfig(config []byte) ([]string, error) {
 	var c struct {
 		Words []string `json:"words"`
@@ -69,8 +70,8 @@ func parseConfig(config []byte) ([]string, error) {
 	return c.Words, err
 }
 
-// compile returns a pattern that matches all words. The longest come first, so that "Blue Heron" is
-// replaced as a whole if "Blue" is a word, too.
+// compile returns a pattern that matches all words. The longest words come first. So "Blue Heron"
+// is replaced as a whole even if "Blue" is a word, too.
 func compile(words []string) *regexp.Regexp {
 	var patterns []string
 	for _, w := range words {
@@ -93,7 +94,7 @@ func (s stage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error)
 		pointer := t.Pointer()
 		switch spans := s.words.FindAllStringIndex(t.Value, -1); {
 		case len(spans) == 0 || t.Kind == mcp.NumberLeaf:
-		case t.Kind == mcp.NameLeaf: // not replaced, because others read the member by its name
+		case t.Kind == mcp.NameLeaf: // not replaced: the client reads the member by its name
 			denyReason, pointer = "the name of a member holds a code name",
 				pointer[:strings.LastIndexByte(pointer, '/')]
 			findings = append(findings, pipeline.Finding{Type: "codename", Pointer: pointer})
@@ -110,7 +111,7 @@ func (s stage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error)
 		return denyReason == "" && ctx.Err() == nil
 	})
 	if err := ctx.Err(); err != nil {
-		return sdk.Verdict{}, err // an error denies
+		return sdk.Verdict{}, err // after an error, the message is denied
 	}
 	if denyReason != "" {
 		return sdk.Deny(denyReason, findings...), nil

@@ -28,7 +28,7 @@ func TestPlugin(t *testing.T) {
 		result(`{"content":[{"type":"text","text":"BLUE HERON ships in May."}]}`))
 }
 
-// TestStage tests what this plugin does.
+// TestStage tests the verdicts of this plugin.
 func TestStage(t *testing.T) {
 	stage, err := plugin().New([]byte(config))
 	if err != nil {

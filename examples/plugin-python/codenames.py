@@ -15,7 +15,7 @@ SCHEMA = {
     "required": ["words"],
     "properties": {
         "words": {
-            "description": "code names to protect; upper and lower case are the same",
+            "description": "code names to protect; case is ignored",
             "type": "array",
             "minItems": 1,
             "items": {"type": "string", "minLength": 3},
@@ -34,8 +34,8 @@ class Codenames:
     needs = pb.Needs(body=True)
 
     def __init__(self, config):
-        """config was checked against SCHEMA before."""
-        # The longest come first, so that "Blue Heron" is replaced as a whole if "Blue" is a word.
+        """Gatekit has already checked config against SCHEMA."""
+        # The longest words come first. So "Blue Heron" is replaced even if "Blue" is a word, too.
         longest = sorted(config["words"], key=len, reverse=True)
         self.words = re.compile("|".join(map(re.escape, longest)), re.IGNORECASE)
         params = {"name": "canary", "arguments": {"text": longest[0]}}
@@ -54,7 +54,7 @@ class Codenames:
 
     def inspect(self, message):
         """Returns the verdict. Reasons and findings are recorded, so they hold no code name."""
-        # Python fails to parse integers of thousands of digits; floats do not matter here.
+        # Python cannot parse integers of thousands of digits. The plugin needs no exact numbers.
         body = json.loads(message.body or "null", parse_int=float)
         edits, findings = [], []
         for pointer, text, is_name in texts(body):
@@ -62,7 +62,7 @@ class Codenames:
             if not found:
                 continue
             findings.append(pb.Finding(type="codename", pointer=pointer))
-            if is_name:  # not replaced, because others read the member by its name
+            if is_name:  # not replaced: the client reads the member by its name
                 return pb.Verdict(
                     action=pb.ACTION_DENY,
                     reason="the name of a member holds a code name",

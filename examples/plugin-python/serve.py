@@ -18,7 +18,7 @@ MAX_BYTES = 256 << 20
 
 
 class Plugin(plugin_pb2_grpc.PluginServicer):
-    """The service of plugin.proto. new_stage makes a stage from a configuration."""
+    """The service of plugin.proto. The function new_stage makes a stage from a configuration."""
 
     def __init__(self, description, new_stage):
         self.description, self.new_stage = description, new_stage
@@ -43,7 +43,7 @@ class Plugin(plugin_pb2_grpc.PluginServicer):
             yield pb.InspectResponse(seq=inspect.seq, verdicts=[self.verdict(inspect)])
 
     def verdict(self, inspect):
-        """Returns the verdict on one request, or the error of the stage; on_error then decides."""
+        """Returns the verdict of the stage. If the stage fails, on_error in gatekit.toml decides."""
         try:
             (stage,) = inspect.stages  # Gatekit sends several stages only to its own plugins
             return self.stages[stage].inspect(inspect.message)
@@ -56,7 +56,7 @@ class Plugin(plugin_pb2_grpc.PluginServicer):
 
 
 def unary(method):
-    """Returns a handler for a method whose messages are written by hand, as bytes."""
+    """Returns a handler for a method. The messages of this method are written as bytes."""
     return grpc.unary_unary_rpc_method_handler(method)
 
 
@@ -71,7 +71,7 @@ async def serve(plugin):
         ended.set()
         return b""
 
-    # asyncio, because Gatekit keeps streams open, and each would occupy a thread of a pool.
+    # With threads, each stream would occupy a thread, because Gatekit keeps streams open.
     server = grpc.aio.server(
         options=[
             ("grpc.max_receive_message_length", MAX_BYTES),

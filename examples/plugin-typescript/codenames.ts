@@ -12,13 +12,14 @@ const schema = {
   additionalProperties: false,
   required: ["words"],
   properties: {
-    words: { description: "code names to protect; upper and lower case are the same", type: "array", minItems: 1, items: { type: "string", minLength: 3 } },
+    words: { description: "code names to protect; case is ignored", type: "array", minItems: 1, items: { type: "string", minLength: 3 } },
   },
 };
 
-// codenames returns the stage for a configuration, which was checked against the schema before.
+// codenames returns the stage for a configuration. Gatekit has already checked the configuration
+// against the schema.
 function codenames(config: { words: string[] }): Stage {
-  // The longest come first, so that "Blue Heron" is replaced as a whole if "Blue" is a word, too.
+  // The longest words come first. So "Blue Heron" is replaced even if "Blue" is a word, too.
   const longest = config.words.toSorted((a, b) => b.length - a.length);
   const words = new RegExp(longest.map((w) => w.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&")).join("|"), "giu");
   const params = { name: "canary", arguments: { text: longest[0] } };
@@ -51,7 +52,7 @@ function inspect(words: RegExp, message: Message): Verdict {
     if (replaced === text) continue;
     const finding: Finding = { type: "codename", pointer };
     if (isName) {
-      // A member name is not replaced, because others read the member by its name.
+      // A member name is not replaced: the client reads the member by its name.
       return { action: "ACTION_DENY", reason: "the name of a member holds a code name", findings: [finding] };
     }
     if (message.kind === "KIND_REQUEST") {

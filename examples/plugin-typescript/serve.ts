@@ -47,7 +47,7 @@ export function main(description: Description, newStage: (config: any) => Stage)
 function service(description: Description, newStage: (config: any) => Stage): PluginHandlers {
   const stages = new Map<number, Stage>();
   let lastID = 0;
-  // verdict returns the verdict on one request, or the error of the stage; on_error then decides.
+  // verdict returns the verdict of the stage. If the stage fails, on_error in gatekit.toml decides.
   const verdict = (request: InspectRequest): Verdict => {
     // Gatekit sends several stages in one request only to its own plugins.
     const stage = request.stages.length === 1 && stages.get(request.stages[0]!);
@@ -81,7 +81,7 @@ function service(description: Description, newStage: (config: any) => Stage): Pl
   };
 }
 
-// unary returns a service with one method, whose messages are written by hand, as bytes.
+// unary returns a service with one method. The messages of this method are written as bytes.
 function unary(path: string): grpc.ServiceDefinition {
   const same = (b: Buffer) => b;
   return { call: { path, requestStream: false, responseStream: false, requestSerialize: same, requestDeserialize: same, responseSerialize: same, responseDeserialize: same } };

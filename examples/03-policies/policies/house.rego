@@ -19,9 +19,10 @@ redact contains {"pattern": `(?i)blue heron`, "with": "[codename]"} if {
 	input.kind == "response"
 }
 
-# Labels the session when it reads a plan; the label stays until the session ends. The response is
-# labelled, since only a response shows that the plan was read; input.request is its request. A path
-# has many spellings (./plan.txt, /srv/files/plan.txt), so any part that begins with "plan" counts.
+# Labels the session when it has read a plan. The label stays until the session ends. The rule is for
+# responses, because only a response shows that the plan was read. input.request has the params of
+# its request. A path has many spellings (./plan.txt, /srv/files/plan.txt). So the path of a plan is
+# any path with a part that begins with "plan".
 label contains "plans" if {
 	input.method == "tools/call"
 	input.kind == "response"

@@ -51,7 +51,7 @@ func ListenAdmin(o AdminServerOptions) (*AdminServer, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &AdminServer{o: o, hosts: newHosts(nil, true),
+	return &AdminServer{o: o, hosts: newAllowedHosts(nil, true),
 		listener: newLimitedListener(l, maxAdminConnections, o.Log)}, nil
 }
 

@@ -1,7 +1,7 @@
 // Package transport moves bytes between Gatekit and its peers. It implements stdio, child
-// processes, Streamable HTTP and the HTTP+SSE transport of MCP 2024-11-05, the HTTP transports for
-// clients and for servers. To this package, a message is the bytes of a line, a body or an event.
-// The package does not read eras, methods or ids.
+// processes, Streamable HTTP and the HTTP+SSE transport of MCP 2024-11-05. Both HTTP transports are
+// implemented for clients and for servers. To this package, a message is the bytes of a line, a
+// body or an event. The package does not read eras, methods or ids.
 //
 // For clients, [NewStdioPipe] returns a conn.Pipe, and [ListenHTTP] returns an [HTTPServer], which
 // passes requests to a *downstream.Endpoint. For servers, [Spawn] returns a conn.PipeCloser to a
@@ -19,10 +19,12 @@
 //   - Everything is bounded: messages, events, header blocks, connections, streams, bodies in
 //     flight, a child's stderr, the invalid lines on a child's stdout, and the time that a peer may
 //     take to read or write.
-//   - No goroutine outlives its connection. No process in the process group of a child outlives the
-//     child or Gatekit, even if Gatekit is killed by SIGKILL.
-//   - If this package refuses a request (Host, Origin, method, content type, size), it calls
-//     HTTPServerOptions.RecordRefusal and forwards no part of the request.
+//   - No goroutine outlives its connection, except one that waits for a read of a terminal or a
+//     regular file, which nothing can interrupt (filesource.go).
+//   - No process in the process group of a child outlives the child or Gatekit, even if Gatekit is
+//     killed by SIGKILL.
+//   - If one of the checks above fails, this package calls HTTPServerOptions.RecordRefusal and
+//     forwards no part of the request.
 //
 // # Why there is no compaction of JSON
 //

@@ -16,7 +16,8 @@ import (
 // which the reader joins with line feeds.
 func appendEvent(dst []byte, e conn.Event) ([]byte, error) {
 	if strings.ContainsAny(e.ID, "\r\n\x00") || strings.ContainsAny(e.Name, "\r\n") {
-		return dst, errors.New("an event's id and name must not hold line breaks")
+		return dst, errors.New("an event's id must not hold line breaks or null bytes, and its " +
+			"name no line breaks")
 	}
 	if e.ID != "" {
 		dst = append(append(append(dst, "id: "...), e.ID...), '\n')
@@ -71,7 +72,8 @@ type eventReader struct {
 
 var _ upstream.EventStream = (*eventReader)(nil)
 
-// newEventReader returns a reader of events of at most maxEvent bytes each.
+// newEventReader returns a reader of events of at most maxEvent bytes each. The name of the first
+// data field, len("data: ") bytes, does not count.
 func newEventReader(body io.ReadCloser, maxEvent int) *eventReader {
 	return &eventReader{buffer: buffer{src: readerSource{body}, max: maxEvent}, body: body,
 		atStart: true}
@@ -87,7 +89,7 @@ func (s *eventReader) Close() error { return s.body.Close() }
 // Next returns the next event that has data, an id or a retry time. An event without an id has an
 // empty ID, even if an earlier event had an id. When the stream ends after an event, the error is
 // io.EOF; when it ends within an event, the error is io.ErrUnexpectedEOF. If the error is a
-// *conn.TooLargeError, the event was too large. Next then returns an event with only its ID, and
+// *conn.TooLargeError, the event was too large. Next then returns the event without its data, and
 // can be called again.
 func (s *eventReader) Next() (conn.Event, error) {
 	for {
@@ -102,13 +104,13 @@ func (s *eventReader) Next() (conn.Event, error) {
 			s.field(line)
 			continue
 		}
-		e, some, over, total := s.event, s.hasField, s.tooLarge, s.size
+		e, hasField, tooLarge, size := s.event, s.hasField, s.tooLarge, s.size
 		s.event, s.hasData, s.hasField, s.tooLarge, s.size = conn.Event{}, false, false, false, 0
 		switch {
-		case over:
+		case tooLarge:
 			e.Data = nil
-			return e, &conn.TooLargeError{Size: total, Limit: s.max}
-		case some:
+			return e, &conn.TooLargeError{Size: size, Limit: s.max}
+		case hasField:
 			return e, nil
 		}
 	}
@@ -150,9 +152,9 @@ func (s *eventReader) field(line []byte) {
 }
 
 // line returns the next line without its end. The line is valid until the next call. If a line is
-// too long, its event is too large, and line returns a comment instead of the line.
+// too long, its event is too large, and line returns ":" instead, which is an empty comment.
 func (s *eventReader) line() ([]byte, error) {
-	seen := 0
+	seen := 0 // number of bytes from pos on that were searched and contain no line end
 	for {
 		if s.afterCR && s.pos < s.end {
 			if s.buf[s.pos] == '\n' {

@@ -101,8 +101,8 @@ func NewHTTPClient(r HTTPClientOptions) (*HTTPClient, error) {
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 30 * time.Second,
 			PingTimeout: 15 * time.Second},
 		DisableCompression: true,
-		// Each call in progress needs a connection, and opening a connection takes longer than a
-		// call.
+		// Each call in progress over HTTP/1.1 needs a connection. Opening a connection takes longer
+		// than a call, so the connections of many calls are kept.
 		MaxIdleConnsPerHost:    128,
 		IdleConnTimeout:        55 * time.Second,
 		MaxResponseHeaderBytes: 64 << 10,
@@ -173,7 +173,8 @@ func (b *HTTPClient) roundTrip(ctx context.Context, method string, to *url.URL, 
 		header["Content-Type"] = typeJSON
 		q.Body = payload(body)
 		q.ContentLength = int64(len(body))
-		// net/http calls GetBody to repeat a POST of which no byte was written. It repeats no other
+		// net/http calls GetBody to repeat a POST that the server has certainly not processed: no
+		// byte of it was written, or the server refused its HTTP/2 stream. It repeats no other
 		// POST.
 		q.GetBody = func() (io.ReadCloser, error) { return payload(body), nil }
 	}

@@ -164,7 +164,8 @@ func TestHTTPClientResponses(t *testing.T) {
 			if c.err != "" {
 				if err == nil || !strings.Contains(err.Error(), c.err) ||
 					!strings.Contains(err.Error(), `server "github": POST http://127.0.0.1:`) {
-					t.Errorf("got %v, want %q", err, c.err)
+					t.Errorf("got %v, want an error of POST and server \"github\" with %q", err,
+						c.err)
 				}
 				_, large := errors.AsType[*conn.TooLargeError](err)
 				if large != strings.Contains(c.err, "over the limit") {
@@ -292,7 +293,7 @@ func TestNewHTTPClientErrors(t *testing.T) {
 			_, err := transport.NewHTTPClient(r)
 			if err == nil || !strings.HasPrefix(err.Error(), `server "github": `) ||
 				!strings.Contains(err.Error(), c.want) {
-				t.Errorf("got %v, want %q", err, c.want)
+				t.Errorf(`got %v, want an error of server "github" with %q`, err, c.want)
 			}
 			if err != nil && strings.Contains(err.Error(), "hunter2") {
 				t.Errorf("the error holds the secret: %v", err)

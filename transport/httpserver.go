@@ -124,7 +124,7 @@ type HTTPServer struct {
 // connections.
 //
 // ListenHTTP refuses an address that is not a loopback address, unless Insecure is set. Anyone who
-// can reach such an address could use every server.
+// can reach such an address could use every MCP server behind Gatekit.
 func ListenHTTP(o HTTPServerOptions) (*HTTPServer, error) {
 	if o.Endpoint == nil || o.RecordRefusal == nil {
 		return nil, errors.New("transport: HTTPServerOptions without Endpoint or RecordRefusal")
@@ -154,7 +154,7 @@ func ListenHTTP(o HTTPServerOptions) (*HTTPServer, error) {
 	s := &HTTPServer{
 		o:        o,
 		log:      o.Log,
-		hosts:    newHosts(o.AllowedHosts, loopback),
+		hosts:    newAllowedHosts(o.AllowedHosts, loopback),
 		ssePipes: map[string]*sseServerPipe{},
 	}
 	if s.log == nil {
@@ -205,9 +205,9 @@ func (s *HTTPServer) Serve(ctx context.Context) error {
 		ErrorLog:    slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 		// No WriteTimeout: it would end long streams. Every write has a deadline of its own.
 	}
-	stopped := make(chan struct{})
+	shutdownDone := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
-		defer close(stopped)
+		defer close(shutdownDone)
 		shutdownCtx, cancel := context.WithTimeout(requestCtx, s.o.Limits.Shutdown)
 		defer cancel()
 		if server.Shutdown(shutdownCtx) != nil {
@@ -220,7 +220,7 @@ func (s *HTTPServer) Serve(ctx context.Context) error {
 		cancelRequests()
 		server.Close()
 	} else {
-		<-stopped
+		<-shutdownDone
 		err = nil
 	}
 	s.mu.Lock()
@@ -313,7 +313,7 @@ func (s *HTTPServer) serveEndpoint(w http.ResponseWriter, r *http.Request, princ
 	case http.MethodPost:
 		body, release, ok := s.readRequestBody(w, r)
 		if !ok {
-			reply.sent = true
+			reply.sent = true // readRequestBody has answered the request
 			return
 		}
 		defer release()

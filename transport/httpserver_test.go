@@ -23,17 +23,17 @@ import (
 	"gatekit/transport"
 )
 
-// endpoint is a fake downstream.Endpoint. It answers a POST with the body of the POST, unless the
-// first word of the body names one of the other behaviours below. It answers a GET with a stream
-// that ends with its context.
+// endpoint is a fake transport.Endpoint. It answers a POST with the body of the POST, unless the
+// body, up to its first colon, names one of the other behaviours below. It answers a GET with a
+// stream that ends with its context.
 type endpoint struct {
 	ended  chan error    // receives the error with which a stream, a waiting call or a pipe ended
 	opened chan struct{} // receives a value for each stream or waiting call
 }
 
 func (e *endpoint) Post(ctx context.Context, r downstream.HTTPRequest, w downstream.Reply) {
-	word, _, _ := strings.Cut(string(r.Body), ":")
-	switch word {
+	behaviour, _, _ := strings.Cut(string(r.Body), ":")
+	switch behaviour {
 	case "empty":
 		w.Write(http.StatusAccepted, nil)
 	case "no reply":

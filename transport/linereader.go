@@ -24,7 +24,7 @@ type source interface {
 // buffer holds the bytes buf[pos:end], which were read from src and not taken yet.
 type buffer struct {
 	src          source
-	max          int // the buffer never holds much more than this many bytes
+	max          int // bytes of the longest message
 	buf          []byte
 	pos, end     int
 	expectedSize int   // estimated size of the next long message
@@ -58,7 +58,7 @@ func (b *buffer) fill(ctx context.Context) error {
 	return err
 }
 
-// grow makes room after buf[end].
+// grow makes room for more bytes after buf[pos:end].
 func (b *buffer) grow() {
 	held := b.buf[b.pos:b.end]
 	if len(held) <= len(b.buf)/2 && len(b.buf) > 0 {
@@ -66,19 +66,23 @@ func (b *buffer) grow() {
 		b.pos = 0
 		return
 	}
-	// four times as large, so that a long message is copied few times
+	// The new buffer is four times as large, so that a long message is copied few times.
 	size := max(initialBufferSize, 4*len(b.buf))
 	if len(b.buf) > 0 {
-		// so that another long message is copied once
+		// The message is longer than the buffer. If it is about as long as earlier messages, it
+		// fits into the new buffer and is copied only once.
 		size = max(size, b.expectedSize+b.expectedSize/8)
 	}
-	// One byte over the bound is enough to detect a message that is too long.
+	// Two bytes more than max are enough to detect a line that is too long: one for a carriage
+	// return, and one over the limit.
 	grown := make([]byte, max(min(size, b.max+2), len(held)+initialBufferSize))
 	b.end = copy(grown, held)
 	b.pos, b.buf = 0, grown
 }
 
-// take removes the first n bytes and returns them. The caller owns the returned bytes.
+// take removes the first n bytes and returns them. The caller owns the returned bytes. They are a
+// copy, unless they fill much of a large buffer: then take returns them in that buffer, and
+// allocates a new buffer for the bytes that follow.
 func (b *buffer) take(n int) []byte {
 	taken := b.buf[b.pos : b.pos+n : b.pos+n]
 	b.pos += n

@@ -24,9 +24,10 @@ type lineWriter struct {
 
 	mu          sync.Mutex // guards the fields below
 	pending     *lineBatch // lines for the next write; nil if there are none
-	writing     bool       // a write is in progress
+	writing     bool       // a write is in progress, or flush runs
 	spareBuffer []byte     // buffer of a written batch, for the next batch
-	err         error      // of the first failed write, or passed to fail; ends all writing
+	// error of the first failed write, or the error passed to fail; all later writes return it
+	err error
 }
 
 // newLineWriter returns a writer to f. At most maxPending bytes may wait to be written.
@@ -133,7 +134,7 @@ func (l *lineWriter) writeNow(ctx context.Context, parts [][]byte, size int) err
 	return rest.wait(ctx)
 }
 
-// writev writes as many bytes as it can without waiting, and returns their number.
+// writev writes as many bytes of the parts as it can without waiting, and returns their number.
 func writev(fd syscall.RawConn, parts [][]byte) (n int, err error) {
 	connErr := fd.Write(func(fd uintptr) bool {
 		for {
@@ -197,7 +198,7 @@ func (l *lineWriter) flush(rest *lineBatch) {
 	l.writing = false
 }
 
-// fail makes all later writes return err.
+// fail makes all later writes return err, unless an earlier write has failed.
 func (l *lineWriter) fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

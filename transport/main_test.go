@@ -33,12 +33,12 @@ func TestMain(m *testing.M) {
 
 var servers = map[string]func(){
 	"echo": echo,
-	"env": func() {
+	"env": func() { // sends its environment
 		b, _ := json.Marshal(os.Environ())
 		fmt.Println(string(b[:0]) + `{"env":` + string(b) + `}`)
 		echo()
 	},
-	"noisy": func() {
+	"noisy": func() { // writes lines to stdout that are not JSON
 		fmt.Println("Starting server v1.2.3 ...")
 		fmt.Println("[info] ready")
 		fmt.Println("{'level': 'info'}")
@@ -46,14 +46,14 @@ var servers = map[string]func(){
 		fmt.Println("\x1b[31mred\x1b[0m")
 		echo()
 	},
-	"garbage": func() {
+	"garbage": func() { // writes such lines without end
 		for {
 			if _, err := fmt.Println("still starting"); err != nil {
 				return
 			}
 		}
 	},
-	"chatty": func() {
+	"chatty": func() { // writes 10 MiB to stderr before it reads its stdin
 		line := strings.Repeat("e", 1023) + "\n"
 		for range 10 << 10 {
 			os.Stderr.WriteString(line)
@@ -61,21 +61,21 @@ var servers = map[string]func(){
 		os.Stderr.WriteString("the very last words\x1b]0;evil\a\n")
 		echo()
 	},
-	"flood": func() { // 21 MiB
+	"flood": func() { // writes 21 MiB to stderr, more than one overflow file holds
 		pad := strings.Repeat("e", 1<<10)
 		for i := range 21 << 10 {
 			fmt.Fprintf(os.Stderr, "line %d %s\n", i, pad)
 		}
 		echo()
 	},
-	"blabber": func() {
+	"blabber": func() { // writes its secret TOKEN to stderr and exits
 		fmt.Fprintf(os.Stderr, "a cut line %s%s\n", strings.Repeat("e", 4<<10-19),
 			os.Getenv("TOKEN"))
 		fmt.Fprintf(os.Stderr, "the token %s and the pin 1234\n", os.Getenv("TOKEN"))
 		os.Exit(3)
 	},
 	"deaf": ignoreSignals,
-	"grandparent": func() {
+	"grandparent": func() { // has a child "deaf" in its process group
 		child := exec.Command("/proc/self/exe")
 		child.Env = append(os.Environ(), mode+"=deaf")
 		child.Stdout, child.Stderr = os.Stdout, os.Stderr
@@ -85,7 +85,7 @@ var servers = map[string]func(){
 		fmt.Printf(`{"pid":%d}`+"\n", child.Process.Pid)
 		echo()
 	},
-	"escaper": func() {
+	"escaper": func() { // exits; its child "sleeper" has left the process group and holds the pipes
 		child := exec.Command("/proc/self/exe")
 		child.Env = append(os.Environ(), mode+"=sleeper")
 		child.Stdout, child.Stderr = os.Stdout, os.Stderr
@@ -95,7 +95,7 @@ var servers = map[string]func(){
 		}
 		fmt.Println(`{"last":"message"}`)
 	},
-	"gatekit": func() {
+	"gatekit": func() { // has a server "pid", as Gatekit would
 		child, err := transport.Spawn(context.Background(),
 			transport.Command{Path: "/proc/self/exe", Env: map[string]string{mode: "pid"}})
 		if err != nil {
@@ -105,7 +105,7 @@ var servers = map[string]func(){
 		fmt.Printf("%s\n", b)
 		time.Sleep(time.Minute)
 	},
-	"grandgatekit": func() {
+	"grandgatekit": func() { // has a server "grandparent"
 		child, err := transport.Spawn(context.Background(), transport.Command{
 			Path: "/proc/self/exe", Env: map[string]string{mode: "grandparent"}})
 		if err != nil {
@@ -126,7 +126,7 @@ var servers = map[string]func(){
 		ignoreSignals()
 	},
 	"sleeper": func() { time.Sleep(20 * time.Second) },
-	"torn": func() {
+	"torn": func() { // exits in the middle of a message
 		os.Stderr.WriteString("out of\tcheese\n")
 		os.Stdout.WriteString(`{"jsonrpc":"2.0","id`)
 		os.Exit(3)

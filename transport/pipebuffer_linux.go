@@ -7,7 +7,7 @@ import (
 )
 
 // pipeBuffer is the size of the buffers of Gatekit's stdin and stdout if they are pipes and the
-// system allows the size.
+// system allows the size. By default, Linux allows users no more (/proc/sys/fs/pipe-max-size).
 const pipeBuffer = 1 << 20
 
 // enlargePipe gives the pipe f a larger buffer, for speed. If f is not a pipe, or the system does

@@ -73,12 +73,12 @@ func (p *reply) Stream(header http.Header) (downstream.Stream, error) {
 		return nil, errAnswered
 	}
 	p.sent = true
-	most := p.server.o.Limits.Streams
-	if p.server.streams.Add(1) > int64(most) {
+	limit := p.server.o.Limits.Streams
+	if p.server.streams.Add(1) > int64(limit) {
 		p.server.streams.Add(-1)
 		p.server.streamsRefused.Add(1)
 		if !p.server.streamsFull.Swap(true) {
-			p.server.log.Warn("event streams refused: the limit is reached", "streams", most)
+			p.server.log.Warn("event streams refused: the limit is reached", "streams", limit)
 		}
 		p.w.Header().Set("Retry-After", "5")
 		p.server.refuse(p.w, p.r, http.StatusServiceUnavailable, "too many streams are open")

@@ -20,9 +20,9 @@ type allowedHosts struct {
 	allowed []string // lower case
 }
 
-// newHosts returns the configured hosts and the loopback hosts. If no host is configured, Host is
-// checked only if the server listens on loopback.
-func newHosts(configured []string, loopback bool) allowedHosts {
+// newAllowedHosts returns the configured hosts. The loopback hosts are always allowed in addition.
+// If no host is configured, Host is checked only if the server listens on loopback.
+func newAllowedHosts(configured []string, loopback bool) allowedHosts {
 	h := allowedHosts{checked: loopback || len(configured) > 0}
 	for _, c := range configured {
 		h.allowed = append(h.allowed, strings.ToLower(c))
@@ -48,9 +48,9 @@ func (h allowedHosts) allows(host string) bool {
 	return err == nil && ip.IsLoopback() && ip.Zone() == ""
 }
 
-// allowOrigin reports whether web pages with this origin may send requests. It adds the headers
-// that the browser needs to h. The server's own origin is allowed if Host has been checked: web
-// pages cannot have that origin, and some local clients send it.
+// allowOrigin reports whether web pages with this origin may send requests. It adds to h the
+// headers that the browser needs for that. The server's own origin is allowed if Host has been
+// checked: web pages cannot have that origin, and some local clients send it.
 func (s *HTTPServer) allowOrigin(h http.Header, origin, host string) bool {
 	h.Add("Vary", "Origin")
 	if slices.Contains(s.o.AllowedOrigins, origin) {
@@ -69,7 +69,7 @@ func writePreflight(h, asked http.Header, methods []string) {
 		// The server checks the values of these headers in the request that follows.
 		h.Set("Access-Control-Allow-Headers", names)
 	}
-	h.Set("Access-Control-Max-Age", "600")
+	h.Set("Access-Control-Max-Age", "600") // seconds
 }
 
 // repeatedHeader checks headers that may have only one value. If such a header came twice with

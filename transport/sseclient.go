@@ -20,7 +20,7 @@ import (
 type SSEClientPipe struct {
 	client *HTTPClient
 	events upstream.EventStream
-	post   *url.URL
+	post   *url.URL // named by the server, for messages to it
 
 	once   sync.Once
 	cancel context.CancelCauseFunc // ends the stream
@@ -32,9 +32,9 @@ var _ conn.PipeCloser = (*SSEClientPipe)(nil)
 // OpenSSE opens the stream of the HTTP+SSE transport at the server's URL and waits for its endpoint
 // event. ctx bounds only the opening. The connection lives until Close.
 func (b *HTTPClient) OpenSSE(ctx context.Context) (*SSEClientPipe, error) {
-	alive, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	streamCtx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	p, err := b.openSSE(alive)
+	p, err := b.openSSE(streamCtx)
 	if !stop() || err != nil {
 		if err == nil {
 			p.events.Close()

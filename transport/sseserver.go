@@ -86,7 +86,7 @@ func (s *HTTPServer) serveSSE(w http.ResponseWriter, r *http.Request, principal 
 	p := &sseServerPipe{
 		principal:  principal,
 		stream:     stream,
-		posted:     make(chan postedMessage, 16),
+		posted:     make(chan postedMessage, 16), // a POST need not wait until its body is read
 		clientGone: r.Context().Done(),
 		ended:      make(chan struct{}),
 	}

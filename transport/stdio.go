@@ -45,8 +45,8 @@ func (p *StdioPipe) Read(ctx context.Context) ([]byte, error) {
 }
 
 // Write implements conn.Pipe. It writes one message as one line, and returns when the line is in
-// the pipe. If the error is context.Cause(ctx), Write can be called again. After any other error,
-// all further calls fail.
+// the pipe. If the error is context.Cause(ctx), the line may still be written later, and the next
+// message can be written. After any other error, all further calls fail.
 func (p *StdioPipe) Write(ctx context.Context, parts ...[]byte) error {
 	return p.writer.Write(ctx, parts...)
 }
@@ -62,7 +62,8 @@ func (p *StdioPipe) Close() error {
 }
 
 // makePollable returns a file for the same pipe or socket as f. Reads and writes of the returned
-// file wait in the runtime's poller. If f is not a pipe or socket, makePollable returns f itself.
+// file wait in the runtime's poller. If f is in the poller already, must stay blocking, or is not a
+// pipe or socket, makePollable returns f itself.
 func (p *StdioPipe) makePollable(f *os.File) *os.File {
 	info, err := f.Stat()
 	if err != nil || info.Mode()&(fs.ModeNamedPipe|fs.ModeSocket) == 0 {

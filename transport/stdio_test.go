@@ -120,7 +120,7 @@ func TestStdioReadDoesNotReuseBuffers(t *testing.T) {
 	}
 	for i := range want {
 		if i >= len(got) || string(got[i]) != want[i] {
-			t.Fatalf("message %d changed after it was read", i)
+			t.Fatalf("message %d is missing, or changed after it was read", i)
 		}
 	}
 }
@@ -194,7 +194,7 @@ func TestStdioWriteBoundsPendingBytes(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	for range 20 {
-		// returns an error when ctx ends or the pending bytes reach their limit
+		// returns when ctx ends, even while it waits because the pending bytes are at their limit
 		p.Write(ctx, make([]byte, 1<<20))
 	}
 	go p.Write(t.Context(), []byte("last"))

@@ -58,9 +58,10 @@ type Process struct {
 	redact     func(string) string // may be nil
 	onExit     func()
 
-	mu            sync.Mutex // held while the group gets a signal and while groupReleased is set
-	pid           int        // also the id of the process group
-	groupReleased bool       // other processes may have the id of the group from now on
+	pid int // also the id of the process group
+
+	mu            sync.Mutex // guards groupReleased; held while a signal is sent to the group
+	groupReleased bool       // if true, the id may belong to another group, so no signal is sent
 }
 
 // Start starts the process. The process leads a process group of its own. When the process or
@@ -116,8 +117,9 @@ func (p *Process) supervise(cmd *exec.Cmd, stderr *os.File, started chan<- error
 	defer runtime.UnlockOSThread()
 	err := cmd.Start()
 	for range 20 {
-		// The program file was written just before. A process that was forked during the write
-		// holds the file open until that process executes its own program.
+		// ETXTBSY means that the program file is still open for writing. A process that was forked
+		// while the file was written holds it open until that process executes its own program,
+		// which is a matter of milliseconds.
 		if !errors.Is(err, syscall.ETXTBSY) {
 			break
 		}

@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// Environment returns the environment of a server. It has the given variables. From the environment
-// of Gatekit, it has LANG, TMPDIR and the variables that clients with an MCP SDK pass to servers,
-// unless given has a variable of that name.
+// Environment returns the environment of a server: the given variables, and some variables of
+// Gatekit's own environment, unless given has a variable of that name. These are LANG, TMPDIR and
+// the variables that the MCP SDKs let a server inherit from its client.
 func Environment(given map[string]string) []string {
 	var env []string
 	for _, name := range []string{"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG",

@@ -49,6 +49,7 @@ func (m masker) mask(text string, cut bool) string {
 		return text
 	}
 	for _, v := range m.values {
+		// An end of less than 4 bytes is kept: it may be part of an ordinary word.
 		for n := len(v) - 1; n >= 4; n-- {
 			if before, ok := strings.CutSuffix(text, v[:n]); ok {
 				return before + "[redacted]"

@@ -15,18 +15,18 @@ import (
 const (
 	maxLogLine   = 4 << 10  // logged bytes of one line
 	maxLogRate   = 50       // logged lines in one second
-	maxTailBytes = 64 << 10 // kept bytes of the end of stderr
+	maxTailBytes = 64 << 10 // bytes of the end of stderr that are kept at least, twice that at most
 	maxTailText  = 2 << 10  // bytes of the end of stderr in one error message
 )
 
-// Drain reads an output of a child to its end, so that the child never waits for Gatekit. It logs a
-// limited number of lines per second and writes the other lines to the overflow file. It keeps the
-// last lines for StderrTail. Start calls Drain for stderr.
+// Drain reads the stderr of the process to its end, so that the process never waits for Gatekit. It
+// logs a limited number of lines per second and writes the other lines to the overflow file. It
+// keeps the last bytes for StderrTail. Start runs Drain in a goroutine.
 func (p *Process) Drain(stderr io.Reader) {
 	var (
 		chunk   [4 << 10]byte
 		line    []byte
-		cut     bool      // the end of the variable line was dropped
+		cut     bool      // line is not whole: its end was dropped
 		window  time.Time // start of the current second
 		logged  int       // number of lines logged since window
 		skipped int       // number of lines not logged

@@ -22,8 +22,10 @@ import (
 // # Why the watcher runs in init
 //
 // The watcher must start quickly, since a server starts only after it. Most of the start of Gatekit
-// is the initialization of packages that the watcher does not need. Packages are initialized in the
-// order of their import paths, so the init function of package process runs before most of them.
+// is the initialization of packages that the watcher does not need. A package is initialized after
+// the packages that it imports, and apart from that in the order of the import paths. Package
+// process imports only the standard library and golang.org/x/sys, so its init function runs before
+// most others.
 
 // watcherName is the argv[0] of the watcher.
 const watcherName = "gatekit-watcher"
@@ -38,7 +40,8 @@ func init() {
 // watchGroups reads from stdin which groups have begun and which have ended. At the end of stdin,
 // it kills the groups that have not ended.
 func watchGroups() {
-	// The watcher must live until stdin ends. systemd and terminals send these signals to it, too.
+	// The watcher must live until stdin ends, but systemd, for example, stops a service by a signal
+	// to all of its processes.
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	groups := map[int]bool{}
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {

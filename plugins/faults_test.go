@@ -36,7 +36,7 @@ func TestFaultyPluginDenies(t *testing.T) {
 		t.Run(c.program+" "+c.instruction, func(t *testing.T) {
 			t.Parallel()
 			s := programSpec("scripted", c.program)
-			s.Timeout = 5 * time.Second // for a busy machine, and restarts that come later and later
+			s.Timeout = 5 * time.Second // for a busy machine, and because the restart delay grows
 			if c.messages > 1 {
 				s.Timeout = time.Second // each message waits this long
 			}

@@ -50,7 +50,7 @@ const (
 	StatusToolFailed Status = "failed"    // with the result of a tool that has isError: true
 	StatusRefused    Status = "refused"   // its request or response was denied
 	StatusCancelled  Status = "cancelled" // by the client or on its behalf
-	StatusDone       Status = "done"      // events and notifications
+	StatusDone       Status = "done"      // events, notifications, messages that belong to no call
 )
 
 const (

@@ -6,8 +6,8 @@
 // elicitation, roots) is a call of its own, and so is each event. A notification with the action
 // pass or answer belongs to the call during which it was sent. (Gatekit's own notifications have
 // the action answer.) A notification with another action, such as deny, is a call of its own. If
-// the filter asks for notifications, every notification is a call of its own. Only the
-// notifications/cancelled of an open call always belongs to that call.
+// the filter asks for notifications, every notification is a call of its own. There is one
+// exception: the notifications/cancelled of an open call always belongs to that call.
 //
 // # How a call ends
 //

@@ -25,8 +25,8 @@ var startTime = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 //	+250ms s1/1 to_server request tools/call files read pass: a reason [stage]
 //
 // The words are: time after startTime, session/exchange, direction, kind, method, server, name,
-// action. An empty word is written as "-". An exclamation mark after a tool's name means that the
-// tool failed.
+// action. An empty word is written as "-", as is an empty session or exchange. An exclamation mark
+// after a tool's name means that the tool failed.
 func outcome(t testing.TB, text string) pipeline.Outcome {
 	t.Helper()
 	head, reason, _ := strings.Cut(text, ": ")
@@ -43,6 +43,7 @@ func outcome(t testing.TB, text string) pipeline.Outcome {
 			fields[i] = ""
 		}
 	}
+	fields[1] = strings.ReplaceAll(fields[1], "-", "")
 	m := &mcp.Message{Method: fields[4], Server: fields[5], Name: fields[6]}
 	m.Session, m.Exchange, _ = strings.Cut(fields[1], "/")
 	m.Direction = map[string]mcp.Direction{"to_server": mcp.ToServer,

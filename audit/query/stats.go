@@ -29,7 +29,7 @@ type Stats struct {
 
 	servers, tools, principals map[string]*CallCounts
 	denials                    map[DenialSource]int
-	would                      map[UnenforcedSource]int
+	unenforced                 map[UnenforcedSource]int
 }
 
 // CallCounts counts calls by their results.
@@ -50,7 +50,8 @@ type CallCounts struct {
 // the stage "gatekit".
 type DenialSource struct{ Stage, Rule string }
 
-// DenialCount is the number of denials by one source.
+// DenialCount is the number of calls that one source denied or rejected, or for which it demanded
+// an approval.
 type DenialCount struct {
 	DenialSource
 	Count int
@@ -63,7 +64,7 @@ type UnenforcedSource struct {
 	DenialSource
 }
 
-// UnenforcedCount is the number of messages that passed although one source would have acted.
+// UnenforcedCount is the number of calls that passed although one source would have acted.
 type UnenforcedCount struct {
 	UnenforcedSource
 	Count int
@@ -72,7 +73,7 @@ type UnenforcedCount struct {
 // Unenforced returns how often stages and rules that are not enforced would have acted, the most
 // frequent first.
 func (s *Stats) Unenforced() (all []UnenforcedCount) {
-	for source, count := range s.would {
+	for source, count := range s.unenforced {
 		all = append(all, UnenforcedCount{source, count})
 	}
 	slices.SortFunc(all, func(a, b UnenforcedCount) int {
@@ -83,13 +84,13 @@ func (s *Stats) Unenforced() (all []UnenforcedCount) {
 }
 
 func (s *Stats) countUnenforced(source UnenforcedSource) {
-	if s.would == nil {
-		s.would = map[UnenforcedSource]int{}
+	if s.unenforced == nil {
+		s.unenforced = map[UnenforcedSource]int{}
 	}
-	if _, known := s.would[source]; !known && len(s.would) >= maxGroups {
+	if _, known := s.unenforced[source]; !known && len(s.unenforced) >= maxGroups {
 		source = UnenforcedSource{source.Action, DenialSource{Stage: Others}}
 	}
-	s.would[source]++
+	s.unenforced[source]++
 }
 
 // Add counts a call. It keeps c if c is among the slowest.
@@ -181,7 +182,7 @@ func sortedCounts(m map[string]*CallCounts) []*CallCounts {
 	})
 }
 
-// Denials returns the number of denied requests, responses and notifications by source.
+// Denials returns the denials by source, the most frequent first.
 func (s *Stats) Denials() (all []DenialCount) {
 	for source, count := range s.denials {
 		all = append(all, DenialCount{source, count})

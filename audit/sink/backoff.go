@@ -31,7 +31,7 @@ func (b *backoff) wait(ctx, drainCtx context.Context, requested time.Duration) b
 	t := time.NewTimer(max(b.last/2+rand.N(b.last/2), min(requested, maxRetryAfter)))
 	defer t.Stop()
 	stopping := ctx.Done()
-	if ctx.Err() != nil {
+	if ctx.Err() != nil { // the sink was stopped before: only drainCtx interrupts this delay
 		stopping = nil
 	}
 	select {

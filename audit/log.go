@@ -22,8 +22,8 @@ type Bodies string
 
 const (
 	BodiesNone     Bodies = "none"     // only the size
-	BodiesDigest   Bodies = "digest"   // size and SHA-256; the default
-	BodiesRedacted Bodies = "redacted" // size, SHA-256 and the body that was forwarded
+	BodiesDigest   Bodies = "digest"   // size and hash, see Body; the default
+	BodiesRedacted Bodies = "redacted" // size, hash and the body that was forwarded
 )
 
 // Durability is the guarantee that holds for a line when Record returns nil.
@@ -220,7 +220,7 @@ func (l *Log) openFile(o Options) (err error) {
 	// existing records before these events are written. So maintenance, which signs checkpoints,
 	// starts after these events. If an event cannot be written, nothing is signed.
 	durability := l.durability
-	if l.durability == DurabilityAsync {
+	if l.durability == DurabilityAsync { // Record would return before an event is written
 		l.durability = DurabilityWrite
 	}
 	if end.torn > 0 {
@@ -312,7 +312,8 @@ func (l *Log) record(e *entry) (uint64, error) {
 
 // saveGap saves the count of records that could not be written. forwarded is the number of records
 // that are lost in the queue of DurabilityAsync although their messages were forwarded. saveGap
-// adds these records to the count.
+// adds these records to the count. The count is saved at most once in gapSaveInterval, unless
+// closing is set.
 func (l *Log) saveGap(forwarded int, closing bool) {
 	// The lock is taken before the count is read. Otherwise the record of the gap could be written
 	// in between, and the gap would be recorded again at the next start.

@@ -58,7 +58,7 @@ type maintenance struct {
 	newFile           bool        // the next record is the first of a file
 	timer             *time.Timer // nil until start is called
 	scheduled         bool        // the timer is set, or start will set it
-	expedited         bool        // the timer is set to the earliest time that is allowed
+	expedited         bool        // the timer is set to the earliest allowed time, or is nil
 	lastRunEnd        time.Time   // when the last run ended
 	rotatedSincePrune bool        // a segment was added since the last prune
 	checkpointErr     error       // of the last checkpoint, nil if it was written
@@ -314,8 +314,9 @@ func (m *maintenance) reportCheckpoint(err error) {
 	}
 }
 
-// checkpoint signs the current tree if it has grown. The records are synced before the tree is
-// signed. Otherwise a power cut could leave a checkpoint of records that are lost.
+// checkpoint signs the current tree if it has grown or the log is being closed. The records are
+// synced before the tree is signed. Otherwise a power cut could leave a checkpoint of records that
+// are lost.
 func (m *maintenance) checkpoint() error {
 	m.mu.Lock()
 	size, grown := m.tree.size, m.tree.size > m.signedSize
@@ -332,8 +333,7 @@ func (m *maintenance) checkpoint() error {
 	if err := m.log.syncFile(); err != nil {
 		return err
 	}
-	if m.partialOnDisk == nil {
-		// full tiles may replace partial ones of the previous process
+	if m.partialOnDisk == nil { // no entries: the previous process may have left partial tiles
 		m.partialOnDisk = map[int]int64{}
 	}
 	for _, t := range tiles {

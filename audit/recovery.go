@@ -53,14 +53,14 @@ func restoreTree(file string, key note.Verifier, end logEnd) (*tree, *Checkpoint
 		return nil, nil, err
 	}
 	t, err := readTree(dir, c.Size)
-	changed := compareLastFile(file, dir, c)
+	mismatch := compareLastFile(file, dir, c)
 	// Tiles are not synced, so a power cut may have lost or damaged some. Then the tree is rebuilt
 	// from the records.
-	if err != nil || changed != nil || t.root() != c.Root ||
+	if err != nil || mismatch != nil || t.root() != c.Root ||
 		uint64(c.Size) == end.head.seq && t.lastLeaf != end.leaf ||
 		!c.Closed && !t.tilesMatch(dir, firstRecordSeq(file)) {
 		if t, err = rebuildTree(file, dir, c); err != nil {
-			if changed, ok := errors.AsType[*positionError](changed); ok {
+			if changed, ok := errors.AsType[*positionError](mismatch); ok {
 				err = fmt.Errorf("%w\nhint: gatekit audit verify shows details; %s", changed,
 					newLogHint(file))
 			}
@@ -113,7 +113,8 @@ func checkFileEnd(file string, c *Checkpoint, end logEnd) error {
 	return nil
 }
 
-// maxStartCheck bounds how much of the last file is compared with the tree at a start.
+// maxStartCheck is the size of the largest last file that is compared with the tree at a start. It
+// is the default of Options.SegmentBytes. A larger file would delay the start.
 const maxStartCheck = 64 << 20
 
 // compareLastFile compares the records of the checkpoint's file with the tiles, and returns the

@@ -160,9 +160,9 @@ func (m *maintenance) removeSegments(expired []segment) error {
 	return nil
 }
 
-// waitForCheckpoint waits until the record is written, and then makes a checkpoint that covers it.
-// With DurabilityAsync, a record is written after Record has returned. Verification accepts a
-// removal only if a checkpoint covers its record.
+// waitForCheckpoint waits until the record is written, for at most 5 s, and then makes a checkpoint
+// that covers it. With DurabilityAsync, a record is written after Record has returned. Verification
+// accepts a removal only if a checkpoint covers its record.
 func (m *maintenance) waitForCheckpoint(seq uint64) error {
 	for tries := 0; m.log.Committed() < seq; tries++ {
 		if tries == 500 {

@@ -21,8 +21,7 @@
 //     list therefore stays hidden in the session until a list shows the item again.
 //   - Rules are evaluated for the URI of a resource as it is written in the message, and for its
 //     canonical spelling. A hidden resource is hidden in every spelling of its URI. The exception
-//     is a spelling that is also the URI of another listed resource. The canonical spelling of this
-//     URI differs from the canonical spelling of the hidden URI.
+//     is the URI of another listed resource, if the canonical spellings of both URIs differ.
 //   - Hiding a template hides only the template: URIs made from it are evaluated as resources.
 //   - Hide rules of the library are not evaluated for tool calls, resource reads and subscriptions.
 //     For these messages, the library has deny rules.

@@ -70,6 +70,8 @@ func TestEveryEffectWorksOrDenies(t *testing.T) {
 		if name := c.hide; name != "" && c.m.Kind != mcp.Response {
 			c.m.Name = name
 		}
+		// check evaluates a rule. If the message passes, it must contain present, and must not
+		// contain gone. If both are empty, the message must be denied.
 		check := func(effect, rego, gone, present string) {
 			t.Run(name+"/"+effect, func(t *testing.T) {
 				body := string(c.m.Body())

@@ -28,7 +28,8 @@ func hiddenTraversal(text string) string {
 	case len(text) > maxTextBytes: // not a path: a data: URI, or a file's content
 		return ""
 	}
-	plainParents := -1 // the number of `../` in the text itself, which is the first decoding
+	// the number of `../` in the text itself, which is the first decoding; -1 before this decoding
+	plainParents := -1
 	return forEachDecoding(text, func(decoding string) string {
 		n := countParents(decoding)
 		if plainParents < 0 {

@@ -30,7 +30,7 @@ type Stage struct {
 	selector *ruleSelector
 	files    []string
 	shadow   bool
-	// labels are kept for all sessions of a principal
+	// whether labels are kept for all sessions of a principal
 	labelsByPrincipal bool
 
 	contributions []Contribution
@@ -172,8 +172,8 @@ type messageContext struct {
 }
 
 // inspect returns the verdict for a message. If the message passes, inspect records it in its
-// session. The call is counted first, so that concurrent calls cannot exceed a limit. The count is
-// undone when the message does not pass.
+// session. The message is counted before the rules are evaluated, so that concurrent calls cannot
+// exceed a limit. The count is undone when the message does not pass.
 func (s *Stage) inspect(ctx context.Context, m *mcp.Message,
 	mc messageContext) (pipeline.Verdict, error) {
 	session := s.sessions.session(m)

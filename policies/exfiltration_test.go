@@ -162,7 +162,9 @@ func TestTaskOfASourceSetsTheLabelInEverySession(t *testing.T) {
 	}
 }
 
-// TestEveryStringToEgressIsDenied puts data into each place of a message to an egress server.
+// TestEveryStringToEgressIsDenied puts data into each place of a message to an egress server. These
+// messages must be denied after the session has read data of a source. Messages that the
+// protocol needs, such as a list without data, must still pass.
 func TestEveryStringToEgressIsDenied(t *testing.T) {
 	to := func(method, params string) *mcp.Message {
 		m := sent(mcp.NewRequest("1", method, []byte(params)), mcp.ToServer, "")

@@ -62,7 +62,9 @@ func (s *Stage) Explain(ctx context.Context, c *Case) (*Explanation, error) {
 	}
 	e := &Explanation{Input: inputJSON, Outcome: s.Evaluate(ctx, c)}
 	if err := s.explain(ctx, e, s.all, input, s.contextOf(c).now); err != nil {
-		return e, ctx.Err() // the error is also in the outcome
+		// If the policies fail, the outcome has the error. If only the trace takes too long, the
+		// effects are missing without an error.
+		return e, ctx.Err()
 	}
 	canonical, err := canonicalMessage(c.Message)
 	if err != nil {

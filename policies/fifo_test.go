@@ -9,8 +9,8 @@ import (
 	"gatekit/policies"
 )
 
-// Policies, data and bundles must be regular files, because opening a named pipe waits for a
-// writer.
+// TestNamedPipeIsRefused checks that policies, data and bundles must be regular files, because
+// opening a named pipe waits for a writer.
 func TestNamedPipeIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	for name, options := range map[string]func(file string) policies.Options{

@@ -208,6 +208,7 @@ func (s *session) listUsed(m *mcp.Message, u itemUse, r readSet) (itemList, erro
 					"too large to check which of them are hidden")
 			}
 		}
+		// add adds an item, and a copy of it with the canonical spelling of its URI.
 		add := func(t *ast.Term) {
 			items = append(items, t)
 			if o, ok := t.Value.(ast.Object); ok && d.canonical != "" {

@@ -19,6 +19,7 @@ func checkEffect(r *ast.Rule, effect string) error {
 	if ast.IsConstant(element.Value) {
 		// The evaluation of the rule would return the same error for each message.
 		if err := new(decision).add(effectRule{effect: effect}, element); err != nil {
+			// remove the separator after the rule's name, which is empty here
 			return errors.New(strings.TrimPrefix(err.Error(), ": "))
 		}
 	}
@@ -49,7 +50,7 @@ func checkEffect(r *ast.Rule, effect string) error {
 		}
 	case "hide":
 		methods, isRequired := required[method]
-		if !isRequired {
+		if !isRequired { // one method each for lists, requests and notifications
 			methods = []string{"tools/list", "tools/call", "notifications/resources/updated"}
 		}
 		if !slices.ContainsFunc(methods, func(m string) bool {
@@ -63,13 +64,14 @@ func checkEffect(r *ast.Rule, effect string) error {
 	return nil
 }
 
-// isRequestToServer reports whether a method may be that of a client's request.
+// isRequestToServer reports whether a request to a server may have the method.
 func isRequestToServer(method string) bool {
 	m, known := mcp.LookupMethod(method)
 	return !known || m.Kind == mcp.Request && m.Direction != mcp.ToClient
 }
 
-// methodKind returns the kind of the messages that have the method, other than answers.
+// methodKind returns the kind of the messages that have the method, other than answers. For an
+// unknown method, it returns mcp.Request.
 func methodKind(method string) mcp.Kind {
 	if m, known := mcp.LookupMethod(method); known {
 		return m.Kind

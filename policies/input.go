@@ -275,7 +275,8 @@ func decode(d *jsontext.Decoder, r readSet) (ast.Value, error) {
 	return ast.NewObject(members...), err
 }
 
-// maxNumberBytes bounds the text of a number in the input. Every finite float64 fits.
+// maxNumberBytes bounds the text of a number in the input. The shortest text of every finite
+// float64 fits, even without an exponent.
 const maxNumberBytes = 400
 
 // inputNumber returns a number for the input. If the number is beyond the range of float64 or very
@@ -283,6 +284,7 @@ const maxNumberBytes = 400
 // computes with all digits: with 1e99999999 it would compute until the deadline, and with larger
 // exponents it panics.
 func inputNumber(text string) ast.Number {
+	// a short number without an exponent is within the range of float64
 	if len(text) <= 30 && !strings.ContainsAny(text, "eE") {
 		return ast.Number(text)
 	}

@@ -187,8 +187,9 @@ func (s *sources) addFile(name string) error {
 	case strings.HasSuffix(name, ".tar.gz"):
 		return s.addBundleFile(name)
 	case isTest(name) && !s.tests:
-		return fmt.Errorf("%s: a file named _test.rego contains tests, and its rules are not in "+
-			"force\nhint: name the policy itself; `gatekit policy test` finds its tests", name)
+		return fmt.Errorf("%s: a file whose name ends in _test.rego contains tests, and its rules "+
+			"are not in force\nhint: name the policy itself; `gatekit policy test` finds its tests",
+			name)
 	}
 	faults := []error{s.addPolicyFile(name)}
 	if other := testCounterpart(name); s.tests && other != "" {

@@ -27,9 +27,9 @@ type pathBounds struct {
 }
 
 const (
-	maxPathBytes = 8 << 10
+	maxPathBytes = 8 << 10  // twice Linux's own limit for a path
 	maxTextBytes = 64 << 10 // for a text that may not be a path
-	maxDecodings = 64
+	maxDecodings = 64       // of one text
 )
 
 // problem returns why a path or a URI leaves the allowed folders, or "" if it stays within them.
@@ -123,7 +123,8 @@ func decodeOnce(text string) (all []string) {
 		strings.TrimFunc(text, uris.IsBlank), trimQuotes(text))
 }
 
-// trimQuotes returns a path without the quotes that server-filesystem trims.
+// trimQuotes returns a path without quotes at its ends. The reference server server-filesystem
+// trims them.
 func trimQuotes(text string) string { return strings.Trim(text, `"'`) }
 
 // decodeOverlong decodes a text as lenient UTF-8 decoders do: they accept an ASCII character that
@@ -162,7 +163,7 @@ func (b pathBounds) decodedProblem(text string) string {
 	case strings.EqualFold(name, "file:"):
 		return b.fileURIProblem(text[len(name):])
 	case name != "" && strings.HasPrefix(text[len(name):], "//"):
-		// a URI of another scheme is not a path, unless it contains ".."
+		// a URI of another scheme is not a path, but its ".." must not lead above its start
 		if leavesStart(text[len(name):]) || leavesStart(text) {
 			return "the path leads above its base folder"
 		}
@@ -355,7 +356,8 @@ func localRoot(root string) (string, bool) {
 // and the server's use of the path; only a sandbox prevents that.
 func resolveLinks(text string) string { return followLinks(text, 0) }
 
-const maxLinks = 40 // links in a row whose targets do not exist
+// maxLinks bounds the links in a row whose targets do not exist. Linux follows at most 40 links.
+const maxLinks = 40
 
 func followLinks(text string, links int) string {
 	at, rest := strings.TrimRight(text, "/"), ""

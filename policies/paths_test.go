@@ -138,7 +138,7 @@ func TestOnlyPathsWithinRootsPass(t *testing.T) {
 }
 
 // TestOrdinaryPathsHideNothing uses the setting "anywhere", which `gatekit wrap` sets by default.
-// Paths that hide nothing must pass.
+// Paths that hide nothing must pass. Paths that hide `../` or a NUL character must be denied.
 func TestOrdinaryPathsHideNothing(t *testing.T) {
 	s := fromLibrary(t, "roots/traversal", library.DefaultRules()["roots/traversal"])
 	for _, path := range []string{

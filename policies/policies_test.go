@@ -23,6 +23,7 @@ func loaded(t *testing.T, rego string) *policies.Stage {
 	return s
 }
 
+// load loads rules in the package data.gatekit.t.
 func load(t *testing.T, rego string) (*policies.Stage, error) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "t.rego")
@@ -59,7 +60,8 @@ func (j *journal) Record(_ context.Context, o pipeline.Outcome) (uint64, error) 
 	return 1, nil
 }
 
-// verdictOf returns the verdict on a message as text: its body, or the reason of its denial.
+// verdictOf returns the verdict on a message as text. If the message passes, this is its body after
+// the edits. Otherwise it is "denied: " with the reason, or "error: " with the error.
 func verdictOf(t *testing.T, s pipeline.Stage, m *mcp.Message) string {
 	t.Helper()
 	j := &journal{}

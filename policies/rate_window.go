@@ -13,7 +13,7 @@ type rateWindow struct {
 	bucketCount int                 // the number of buckets of all keys
 }
 
-// maxBuckets bounds the buckets of one session.
+// maxBuckets bounds the buckets of one session, which then need about 1 MiB.
 const maxBuckets = 20_000
 
 // bucket counts the calls within one second. It expires when its last call is a minute old.

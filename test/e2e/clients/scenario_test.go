@@ -25,8 +25,8 @@ type event struct{ Kind, Text string }
 // TestScenarioForAllErasTransportsAndSDKs runs one scenario for all pairs of eras, all transports
 // on both sides and the clients of two SDKs. During a call the server logs, reports progress,
 // changes its lists and asks for sampling, a form, the roots and a visit to a URL. The client
-// answers the last request only when it has received all other messages. Then it cancels another
-// call.
+// answers the last of these requests only when it has received the log message, progress and all
+// list changes. After the call, the client makes another call and cancels it.
 //
 // Each message arrives in every combination, but in different ways. A modern client gets logs only
 // for calls that ask for them, and list changes only if it listens. A legacy client sets a level,
@@ -241,7 +241,7 @@ func runGoScenario(t *testing.T, g *harness.Gatekit, revision string) []event {
 		t.Fatal(err)
 	}
 	log.add("cancelled", "at the server")
-	return log.waitFor(ctx, 0)
+	return log.waitFor(ctx, 0) // all events so far, without waiting
 }
 
 // wantScenario fails the test unless the events of a client and the audit log are those of the
@@ -283,8 +283,10 @@ func wantScenario(t *testing.T, g *harness.Gatekit, all []event, client, server 
 		}
 	}
 	rounds, results, parked, cancelled := 1, 1, 0, "pass"
-	// A modern server asks in results. Between modern peers, the client calls again for each of
-	// them. For a legacy client, Gatekit does this.
+	// A modern server asks each of its four questions in a result, and ends the call with a fifth.
+	// After each question, the call is made again: by a modern client itself, or by Gatekit for a
+	// legacy client. A legacy server asks a modern client in requests: Gatekit parks the call for
+	// each of them, and resumes the call with the client's answer.
 	if server == mcptest.Modern {
 		results = 5
 	}

@@ -51,7 +51,7 @@ func TestRealServersAnswerAsWithoutGatekit(t *testing.T) {
 		end()
 	}
 
-	os.Remove(r.Env["memory"][1])
+	os.Remove(r.Env["memory"][1]) // the file of the server memory, from the direct run
 	harness.EachTransport(t, r.Config(), "2025-11-25", func(t *testing.T, g *harness.Gatekit,
 		c *mcptest.Client) {
 		os.Remove(r.Env["memory"][1]) // from the previous subtest
@@ -120,7 +120,7 @@ func TestRealServersAnswerAsWithoutGatekit(t *testing.T) {
 }
 
 // wantSameServerMessage compares a request or notification that the server sent because of a step.
-// Through gatekit, sampling has the name of its server in _meta.
+// Gatekit adds the server's name to _meta of a sampling request. The comparison leaves it out.
 func wantSameServerMessage(t *testing.T, s harness.Step, want, got mcptest.Message) {
 	t.Helper()
 	if got.Method == "sampling/createMessage" && mcptest.At(want.Params, "_meta") == nil {

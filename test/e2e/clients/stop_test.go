@@ -21,8 +21,8 @@ import (
 	"gatekit/test/peers"
 )
 
-// stopping is a client whose calls are in flight.
-type stopping struct {
+// waitingClient is a client whose calls are in flight.
+type waitingClient struct {
 	pid  int             // the gatekit that the client has started; 0 over HTTP
 	ends func() []string // waits until every call has ended, and returns how each call ended
 }
@@ -96,8 +96,9 @@ func countRecords(g *harness.Gatekit, direction string) (n int) {
 	return n
 }
 
-// startGoCalls makes calls with a client of the Go SDK. The server decides the revision.
-func startGoCalls(t *testing.T, g *harness.Gatekit, _ string, calls int) *stopping {
+// startGoCalls makes calls with a client of the Go SDK. The client speaks the modern revision to
+// gatekit in any case; only the server has the revision of the test.
+func startGoCalls(t *testing.T, g *harness.Gatekit, _ string, calls int) *waitingClient {
 	t.Helper()
 	var transport mcp.Transport = &mcp.StreamableClientTransport{Endpoint: g.URL}
 	if g.URL == "" {
@@ -119,7 +120,7 @@ func startGoCalls(t *testing.T, g *harness.Gatekit, _ string, calls int) *stoppi
 			ends[i] = fmt.Sprint(err)
 		})
 	}
-	c := &stopping{ends: func() []string {
+	c := &waitingClient{ends: func() []string {
 		all.Wait()
 		return ends
 	}}
@@ -131,7 +132,7 @@ func startGoCalls(t *testing.T, g *harness.Gatekit, _ string, calls int) *stoppi
 
 // startNodeCalls makes calls with a client of the TypeScript SDK: of version 1 for a legacy
 // revision, and of version 2 for the modern revision.
-func startNodeCalls(t *testing.T, g *harness.Gatekit, revision string, calls int) *stopping {
+func startNodeCalls(t *testing.T, g *harness.Gatekit, revision string, calls int) *waitingClient {
 	t.Helper()
 	sdk, target := "v1", []string{g.URL}
 	if revision == mcptest.Modern {
@@ -168,7 +169,7 @@ func startNodeCalls(t *testing.T, g *harness.Gatekit, revision string, calls int
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &stopping{pid, func() (ends []string) {
+	return &waitingClient{pid, func() (ends []string) {
 		t.Helper()
 		if err := json.Unmarshal([]byte(next()), &ends); err != nil {
 			t.Fatal(err)

@@ -23,16 +23,15 @@ import (
 // counts has the number of messages for each key.
 type counts map[string]int
 
-// sent counts the messages that the peers wrote and read.
-type sent struct{ wrote, read counts }
+// peerCounts counts the messages that the client and the server wrote and read.
+type peerCounts struct{ wrote, read counts }
 
 // observed counts the messages of one run as each observer saw them.
 type observed struct {
-	peers     sent
+	peers     peerCounts
 	plugin    counts // messages that the plugin inspected
 	policy    counts // messages that the policies inspected
 	recorded  counts // records of messages that the peers wrote
-	inspected counts // records that show an inspection by the policies
 	forwarded counts // records of messages that were forwarded, or made by Gatekit
 }
 
@@ -47,8 +46,9 @@ func (s scenario) String() string {
 // isBridged reports whether the client and the server are of different eras.
 func (s scenario) isBridged() bool { return mcp.EraOf(s.client) != mcp.EraOf(s.server) }
 
-// scenarios returns all pairs of revisions of the same era, and all pairs of revisions of different
-// eras. The names have prefixes in one pair of each two eras.
+// scenarios returns pairs of each revision with itself, and of each legacy revision with the modern
+// revision, over both transports. The client or the server has the modern revision. Pairs of the
+// newest legacy revision and the modern revision run a second time, with prefixes in the names.
 func scenarios() (all []scenario) {
 	legacy := []string{mcp.Rev20241105, mcp.Rev20250326, mcp.Rev20250618, mcp.Rev20251125}
 	pairs := [][2]string{{mcp.Rev20260728, mcp.Rev20260728}}
@@ -86,15 +86,16 @@ func TestEveryMessageIsInspectedAndRecorded(t *testing.T) {
 	}
 }
 
+// check runs one scenario and fails the test if a fault is not in the table of exceptions.
 func check(t *testing.T, s scenario, table *exceptions) {
 	dir := t.TempDir()
 	pluginNotes, serverNotes := filepath.Join(dir, "plugin"), filepath.Join(dir, "server")
 	server := harness.StdioServer("box", []string{os.Args[0], "spy-server", serverNotes, s.server},
 		"GORACE", "atexit_sleep_ms=0")
 	if s.transport == "http" {
-		s := httptest.NewServer(notedHTTP(serverNotes, s.server))
-		t.Cleanup(s.Close)
-		server = harness.HTTPServer("box", s.URL)
+		h := httptest.NewServer(notedHTTP(serverNotes, s.server))
+		t.Cleanup(h.Close)
+		server = harness.HTTPServer("box", h.URL)
 	}
 	config := server + "methods = [\"acme/*\"]\n" +
 		fmt.Sprintf("[names]\nprefix = %q\n", s.prefix) +
@@ -175,14 +176,15 @@ func play(t *testing.T, c *mcptest.Client, s scenario) {
 		{Name: "acme/vendor", Kind: mcp.Request},
 		{Name: "notifications/no/such", Kind: mcp.Notification},
 		{Name: "acme/notice", Kind: mcp.Notification}}
-	var lines []string // of the server
+	var lines []string // the messages that the server sends
 	for _, m := range slices.Concat(mcp.Methods(), unknown) {
 		p := cmp.Or(params[m.Name], `{}`)
 		if m.Kind == mcp.Request {
 			lines = append(lines, fmt.Sprintf(
 				`{"jsonrpc":"2.0","id":"s-%d","method":%q,"params":%s}`, len(lines), m.Name, p))
 			switch m.Name {
-			case "initialize", "subscriptions/listen": // initialize came with the handshake
+			case "initialize": // sent in the handshake
+			case "subscriptions/listen": // gets no answer while the subscription is open
 			case "server/discover":
 				if isModern {
 					harness.Request(t, c, m.Name, p)
@@ -204,8 +206,9 @@ func play(t *testing.T, c *mcptest.Client, s scenario) {
 			t.Fatal(err)
 		}
 	}
-	// A modern client gets a legacy server's question inside the result of a call. The question
-	// needs a call that waits for the answer.
+	// A modern client gets a legacy server's question inside the result of a call, so the server
+	// asks in a call of the tool "ask". With two calls in flight, a message of the server would not
+	// show which of them it belongs to. Therefore the waiting call starts after these questions.
 	asksInCalls := isModern && s.server < mcptest.Modern
 	if !asksInCalls {
 		wait()
@@ -260,8 +263,8 @@ func play(t *testing.T, c *mcptest.Client, s scenario) {
 func observe(t *testing.T, s scenario, g *harness.Gatekit, c *mcptest.Client, pluginNotes,
 	serverNotes string) observed {
 	t.Helper()
-	o := observed{peers: sent{counts{}, counts{}}, plugin: counts{}, policy: counts{},
-		recorded: counts{}, inspected: counts{}, forwarded: counts{}}
+	o := observed{peers: peerCounts{counts{}, counts{}}, plugin: counts{}, policy: counts{},
+		recorded: counts{}, forwarded: counts{}}
 	client, server := newCounter("to_server", "to_client"), newCounter("to_client", "to_server")
 	// Gatekit closes the connection of the cancelled call, so the answer is lost.
 	server.losesWait = s.transport == "http" && s.client < mcptest.Modern &&
@@ -277,7 +280,7 @@ func observe(t *testing.T, s scenario, g *harness.Gatekit, c *mcptest.Client, pl
 		server.count(o.peers, line[0] == '<', m)
 	}
 	for _, line := range readLines(t, pluginNotes) {
-		o.plugin[known(line)]++
+		o.plugin[normalizeKey(line)]++
 	}
 	for _, line := range readLines(t, filepath.Join(g.Dir, "audit.jsonl")) {
 		r, err := audit.ParseRecord([]byte(line))
@@ -294,17 +297,15 @@ func (o *observed) record(r *audit.Record) {
 	if r.IsEvent() {
 		return
 	}
-	k, isInspected := known(key(r.Direction, r.Kind, r.Method)), false
+	k := normalizeKey(key(r.Direction, r.Kind, r.Method))
+	// The policy's note of a message is the type of a finding: mine: "to_server request ping".
 	for _, s := range r.Steps {
 		for _, f := range s.Findings {
 			if _, note, ok := strings.Cut(f.Type, ": "); ok {
-				k, isInspected = known(strings.Trim(note, `"`)), true
+				k = normalizeKey(strings.Trim(note, `"`))
 				o.policy[k]++
 			}
 		}
-	}
-	if isInspected {
-		o.inspected[k]++
 	}
 	isOwn := r.Action == "own" && r.Direction == "to_server" // made by Gatekit
 	if r.Action != "answer" && r.Action != "park" && !isOwn {
@@ -327,7 +328,7 @@ func newCounter(out, in string) *counter {
 	return &counter{out: out, in: in, outgoing: map[string]string{}, ingoing: map[string]string{}}
 }
 
-func (c *counter) count(to sent, wrote bool, m mcptest.Message) {
+func (c *counter) count(to peerCounts, wrote bool, m mcptest.Message) {
 	direction, set, requests, answered := c.in, to.read, c.ingoing, c.outgoing
 	if wrote {
 		direction, set, requests, answered = c.out, to.wrote, c.outgoing, c.ingoing
@@ -349,12 +350,12 @@ func (c *counter) count(to sent, wrote bool, m mcptest.Message) {
 		delete(answered, id) // a later answer belongs to no request
 		delete(requests, id)
 	}
-	set[known(key(direction, kind, method))]++
+	set[normalizeKey(key(direction, kind, method))]++
 }
 
-// known returns the key k. If the specification does not define the method in the key, known leaves
-// the method out, because a record may lack such a method.
-func known(k string) string {
+// normalizeKey returns the key k, without its method if the specification does not define the
+// method. A record may lack such a method.
+func normalizeKey(k string) string {
 	at := strings.LastIndexByte(k, ' ') + 1
 	if _, ok := mcp.LookupMethod(k[at:]); ok {
 		return k
@@ -362,6 +363,7 @@ func known(k string) string {
 	return k[:at]
 }
 
+// readLines returns the complete lines of a file; none if the file does not exist.
 func readLines(t *testing.T, path string) (lines []string) {
 	t.Helper()
 	b, err := os.ReadFile(path)
@@ -376,10 +378,10 @@ func readLines(t *testing.T, path string) (lines []string) {
 	return lines
 }
 
-// fault is a difference between two counts of a message.
+// fault is a pair of counts of the messages with one key. The counts differ, but should be equal.
 type fault struct {
-	key       string // of the message
-	kind      string // "inspected", "recorded" or "forwarded"
+	key       string // of the messages
+	kind      string // "policy", "recorded", "forwarded" or "inspected"; see String
 	got, want int
 }
 
@@ -392,7 +394,7 @@ func (f fault) String() string {
 	}[f.kind], f.got, f.want)
 }
 
-// compare returns the differences between the counts.
+// compare returns a fault for each two counts that should be equal and are not.
 func compare(o observed, transport string) (faults []fault) {
 	all := counts{}
 	for _, c := range []counts{o.peers.wrote, o.peers.read, o.plugin, o.policy, o.recorded,
@@ -416,8 +418,8 @@ func compare(o observed, transport string) (faults []fault) {
 	return faults
 }
 
-// TestRefusedMessagesOfServersAreRecorded has a server send what the client does not get, and looks
-// for the records.
+// TestRefusedMessagesOfServersAreRecorded makes a server send messages that the client does not
+// get, and checks that each of them is recorded.
 func TestRefusedMessagesOfServersAreRecorded(t *testing.T) {
 	const done = `{"jsonrpc":"2.0","id":$ID,"result":{"content":[],"resultType":"complete"}}`
 	progress := func(n string) string {

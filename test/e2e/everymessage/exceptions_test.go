@@ -18,7 +18,7 @@ type exceptions struct {
 	used map[[2]int]bool // the row, and the index of the difference in the row
 }
 
-// exception is a row of the table. It explains differences of messages of one kind.
+// exception is a row of the table. It explains faults in the counts of some messages.
 type exception struct {
 	line        string // of the document
 	applies     func(scenario) bool
@@ -27,12 +27,12 @@ type exception struct {
 	differences []difference
 }
 
-// difference is a word of the column "Difference". It stands for faults with more, or fewer,
-// messages than expected.
+// difference is an entry of the column "Difference", such as "no record". It explains the faults of
+// one kind with more messages than expected, or those with fewer.
 type difference struct {
 	word string
 	kind string // of the fault
-	more bool
+	more bool   // whether the faults have more messages than expected
 }
 
 var differences = []difference{

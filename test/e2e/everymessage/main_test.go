@@ -1,4 +1,4 @@
-// Package everymessage tests the first promise of the README: the plugins and the policies inspect
+// Package everymessage tests the first paragraph of the README: the plugins and policies inspect
 // every message between a client and a server, and the message is recorded before it is forwarded.
 // A spy plugin and a spy policy note what they see, scripted peers note what they write and read,
 // and the test compares these notes with the audit log.
@@ -20,7 +20,7 @@ import (
 	"gatekit/test/mcptest"
 )
 
-// TestMain runs the tests. Gatekit starts the test binary as the spy plugin and as the server, too.
+// TestMain runs the tests. Gatekit also starts the test binary as the spy plugin and as the server.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 {
 		switch os.Args[1] {
@@ -55,7 +55,7 @@ func (n *notes) add(line string) {
 	fmt.Fprintln(n.file, line)
 }
 
-// servePlugin serves a plugin. It writes the key of each message that it inspects to the file path.
+// servePlugin serves a plugin, which writes the key of each inspected message to the file at path.
 func servePlugin(path string) {
 	seen := openNotes(path)
 	sdk.Serve(sdk.Plugin{Name: "spy", Version: "1", Doc: "notes each message",
@@ -83,8 +83,8 @@ func newServer(revision string) *mcptest.Server {
 	return s
 }
 
-// serveStdio serves the scripted server over stdio. It notes each line after "> " if the server has
-// read it, and after "< " if the server has written it.
+// serveStdio serves the scripted server over stdio. It notes each line, with "> " before a line
+// that the server has read, and "< " before a line that the server writes.
 func serveStdio(path, revision string) {
 	n := openNotes(path)
 	newServer(revision).Serve(context.Background(), notedConn{mcptest.Lines(os.Stdin, os.Stdout),

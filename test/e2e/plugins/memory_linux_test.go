@@ -75,8 +75,8 @@ func TestLargeMessagesDoNotEndThePlugins(t *testing.T) {
 		t.Logf("%s: the plugins have used at most %d MiB", name, peak.Load()>>20)
 	}
 	alone := allowed.Load()
-	// The inspection of this message needs most memory. It is so small that the inspection of many
-	// of them at a time would not end early because of its time limit.
+	// The inspection of this message needs the most memory. The message is small enough that the
+	// inspection of many copies at a time does not end early because of the time limit.
 	hidden := largeArguments(6 << 20)["hidden"]
 	for _, c := range clients {
 		for range 2 {

@@ -77,9 +77,9 @@ func TestStatefulRulesDecideAlikeInBothEras(t *testing.T) {
 	ask := func(method, params string) string {
 		return fmt.Sprintf(`{"method":%q,"params":%s}`, method, params)
 	}
-	// rejected is wanted when the sampling request of a tool is denied. A legacy server gets an
-	// error and answers the call. With a modern server, the call is denied, because that era has no
-	// way to decline sampling.
+	// The steps list and approve are not calls of tools. A step wants rejected if the sampling
+	// request of its tool is denied. A legacy server then gets an error and answers the call. With
+	// a modern server, the call is denied, because that era has no way to decline sampling.
 	const list, approve, rejected = "list the tools", "gatekit approve", "rejected"
 	sampling := ask("sampling/createMessage", `{"messages":[{"role":"user","content":`+
 		`{"type":"text","text":"say it"}}],"maxTokens":9}`)
@@ -128,12 +128,13 @@ func TestStatefulRulesDecideAlikeInBothEras(t *testing.T) {
 					}
 					harness.Handshake(t, c)
 					for _, state := range states {
-						var hint string // how to approve the last denied call
+						var approvalID string // of the first denied call, for gatekit approve
 						if strings.HasSuffix(state.name, "outside of the client") {
 							c.Answer["elicitation/create"] = func(mcptest.Message) string {
 								return `error:{"code":-32603,"message":"no user"}`
 							}
-							c.Capabilities = `{"sampling":{},"roots":{}}` // of modern requests
+							// A modern client sends its capabilities with each request.
+							c.Capabilities = `{"sampling":{},"roots":{}}`
 						}
 						for i, s := range state.steps {
 							switch s.tool {
@@ -142,9 +143,9 @@ func TestStatefulRulesDecideAlikeInBothEras(t *testing.T) {
 								continue
 							case approve:
 								out, err := exec.Command(peers.Gatekit(t), "approve",
-									hint).CombinedOutput()
+									approvalID).CombinedOutput()
 								if err != nil {
-									t.Fatalf("gatekit approve %s: %v: %s", hint, err, out)
+									t.Fatalf("gatekit approve %s: %v: %s", approvalID, err, out)
 								}
 								continue
 							}
@@ -153,8 +154,8 @@ func TestStatefulRulesDecideAlikeInBothEras(t *testing.T) {
 							if harness.IsDenied(m) {
 								_, rest, _ := strings.Cut(mcptest.Text(m.Error, "message"),
 									"`gatekit approve ")
-								if id, _, ok := strings.Cut(rest, "`"); ok && hint == "" {
-									hint = id
+								if id, _, ok := strings.Cut(rest, "`"); ok && approvalID == "" {
+									approvalID = id
 								}
 								if s.want == "denied" ||
 									s.want == rejected && server == mcptest.Modern {

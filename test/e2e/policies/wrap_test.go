@@ -14,7 +14,7 @@ import (
 // TestDefaultRulesOfWrapDenyAttacks sends attacks and similar harmless requests. The rules must
 // deny each attack with the expected reason and let the harmless requests pass.
 func TestDefaultRulesOfWrapDenyAttacks(t *testing.T) {
-	// request makes the server send a request to the client.
+	// request returns params of tools/call: the called tool sends a request to the client.
 	request := func(method, params string) string {
 		return fmt.Sprintf(`{"name":"ask","arguments":{"method":%q,"params":%s}}`, method, params)
 	}
@@ -97,7 +97,7 @@ func TestDefaultRulesOfWrapDenyAttacks(t *testing.T) {
 					t.Errorf("%s: the denial's reason is %q, want %q", tc.name, reason, tc.reason)
 				}
 			}
-			for range 60 {
+			for range 60 { // the limit of the default rules
 				harness.Request(t, c, "tools/call", sampling("none"))
 			}
 			g.WantReasons("sampling/gate: too many sampling requests within a minute")

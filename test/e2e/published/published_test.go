@@ -155,7 +155,7 @@ func callTool(t *testing.T, c *mcptest.Client, tool json.RawMessage) string {
 	return "done"
 }
 
-// minimalValue returns the least JSON value that a schema allows. It knows the parts of JSON Schema
+// minimalValue returns a small JSON value that a schema allows. It knows the parts of JSON Schema
 // that these servers use.
 func minimalValue(schema json.RawMessage) string {
 	for _, path := range [][]any{{"const"}, {"default"}, {"enum", 0}} {

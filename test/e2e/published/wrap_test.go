@@ -11,7 +11,7 @@ import (
 	"gatekit/test/mcptest"
 )
 
-// TestDefaultRulesOfWrapDoNotDisturbRealServers lists everything and calls every tool of 14 real
+// TestDefaultRulesOfWrapDoNotDisturbRealServers lists everything and calls the tools of 14 real
 // servers under gatekit wrap. The default rules must not deny or change any message.
 func TestDefaultRulesOfWrapDoNotDisturbRealServers(t *testing.T) {
 	r := allServers(t)
@@ -31,7 +31,7 @@ func TestDefaultRulesOfWrapDoNotDisturbRealServers(t *testing.T) {
 			}
 			for _, tool := range tools {
 				name := mcptest.Text(tool, "name")
-				if name == "trigger-long-running-operation" {
+				if name == "trigger-long-running-operation" { // takes ten seconds
 					continue
 				}
 				harness.Request(t, c, "tools/call", fmt.Sprintf(`{"name":%q,"arguments":%s}`, name,
@@ -69,7 +69,9 @@ func TestRealServersAnswerUnderWrapAsWithoutGatekit(t *testing.T) {
 			for _, s := range r.Steps() {
 				switch {
 				case s.Server != name:
-				case strings.Contains(s.Params, "/etc/passwd"): // the server refuses this path, too
+				case strings.Contains(s.Params, "/etc/passwd"):
+					// The rules deny this path, which the server itself would refuse. The subtest
+					// ends here, because WantNothingChanged would fail after a denial.
 					harness.WantDenied(t, c, s.Method, s.Params)
 					g.WantRecords("to_server request tools/call " + wrappedServer(t, g) +
 						" read_text_file deny")

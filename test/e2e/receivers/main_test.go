@@ -36,8 +36,8 @@ func eventually(t *testing.T, done func() string) {
 	t.Fatal(missing)
 }
 
-// startProgram starts a program, which must listen on the address soon. out gets its output. stop
-// ends it with SIGTERM, and may be called twice.
+// startProgram starts a program, and waits until the program listens on the address. out gets the
+// program's output. stop ends the program with SIGTERM, and may be called twice.
 func startProgram(t *testing.T, address string, out *harness.Output,
 	command ...string) (stop func()) {
 	t.Helper()
@@ -86,7 +86,7 @@ func getPage(t *testing.T, url string) string {
 	return string(b)
 }
 
-// writeFile writes lines to a file.
+// writeFile writes lines to a file and returns its path.
 func writeFile(t *testing.T, path string, lines ...string) string {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {

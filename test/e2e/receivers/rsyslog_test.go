@@ -50,7 +50,7 @@ func TestRsyslogGetsEveryRecord(t *testing.T) {
 }
 
 // writeRsyslogConfig writes a configuration in which rsyslog appends the messages that it receives
-// to the file received. It returns the path.
+// to the file received. It returns the path of the configuration.
 func writeRsyslogConfig(t *testing.T, dir, address, received string, secure bool) string {
 	t.Helper()
 	host, port, _ := strings.Cut(address, ":")

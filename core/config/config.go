@@ -93,7 +93,7 @@ type Server struct {
 
 	// URL is the endpoint of a server that is reached over HTTP.
 	URL string `toml:"url"`
-	// Headers holds HTTP headers for every request to URL. Default: none.
+	// Headers holds HTTP headers for every request to the server. Default: none.
 	Headers map[string]Secret `toml:"headers"`
 
 	// Era is the protocol era of the server: auto (ask the server), legacy (revisions up to
@@ -170,7 +170,8 @@ type Policy struct {
 	// Data holds the absolute paths of JSON documents that are merged into Rego's data.
 	// Default: none.
 	Data []string `toml:"data"`
-	// Mode is enforce, or shadow, which only records what the policies would do. Default: enforce.
+	// Mode is the mode of the policies: enforce, or shadow, which only records what they would do.
+	// Default: enforce.
 	Mode string `toml:"mode"`
 	// Labels is how long a label that a policy sets is kept: session (for the session, until it
 	// ends) or principal (for the principal, until Gatekit ends). Default: session.
@@ -232,7 +233,8 @@ type Bundle struct {
 	Service string `toml:"service"`
 	// Resource is the path below the URL of the service. Default: bundles/NAME.
 	Resource string `toml:"resource"`
-	// Key is the name of the key that must have signed the bundle. Default: any of Keys.
+	// Key is the name of the key that must have signed the bundle. Default: any key of
+	// [policy.key.NAME].
 	Key string `toml:"key"`
 	// Persist is the absolute path of a file that keeps the latest bundle. Gatekit starts with this
 	// bundle when the service is down. Default: none.
@@ -314,7 +316,7 @@ type Telemetry struct {
 
 	// URL is the address of an OTLP collector. Default: none.
 	URL string `toml:"url"`
-	// Protocol is grpc or http. Default: grpc.
+	// Protocol is the protocol of the collector: grpc or http. Default: grpc.
 	Protocol string `toml:"protocol"`
 	// Headers holds headers for every request to the collector. Default: none.
 	Headers map[string]Secret `toml:"headers"`
@@ -336,7 +338,7 @@ type Telemetry struct {
 
 // Log is [log].
 type Log struct {
-	// Format is text or json. Default: text.
+	// Format is the format of the lines: text or json. Default: text.
 	Format string `toml:"format"`
 	// Level is the lowest level that is logged: debug, info, warn or error. Default: info.
 	Level string `toml:"level"`

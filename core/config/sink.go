@@ -16,9 +16,10 @@ type Sink struct {
 	// Name is the name of the sink, unique among the sinks. Gatekit stores the progress of the sink
 	// under this name, beside the log.
 	Name string `toml:"name"`
-	// Kind is file, stderr, syslog, otlp or webhook.
+	// Kind is the kind of the sink: file, stderr, syslog, otlp or webhook.
 	Kind string `toml:"kind"`
-	// Format is jsonl, ocsf, csv or text. Default: text for stderr, jsonl for the other kinds.
+	// Format is the format of the records: jsonl, ocsf, csv or text. Default: text for stderr,
+	// jsonl for the other kinds.
 	Format string `toml:"format"`
 	// Send holds what is sent: records, checkpoints, or both. Default: records.
 	Send []string `toml:"send"`

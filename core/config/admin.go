@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"io/fs"
+	"math"
 	"net"
 	"net/url"
 	"os"
@@ -60,7 +61,7 @@ func (l *loader) checkTelemetry(c *Telemetry, n *node) {
 			l.checkTLSFiles(tlsconfig.Files{CA: c.CA}, at, "telemetry.ca")
 		}
 	}
-	if at := n.lookup("sample"); c.Sample < 0 || c.Sample > 1 || c.Sample != c.Sample {
+	if at := n.lookup("sample"); c.Sample < 0 || c.Sample > 1 || math.IsNaN(c.Sample) {
 		l.errorf(at, "telemetry.sample must be between 0 and 1")
 	}
 	if !c.Metrics && !c.Traces {

@@ -46,6 +46,8 @@ func (l *loader) claimFile(files *auditFiles, path string, at *node, key string)
 	files.taken[path] = key
 }
 
+// segmentDigits matches what the name of a closed segment adds to the name of the log: the sequence
+// number of its first record, with as many digits as the largest uint64.
 var segmentDigits = regexp.MustCompile(`^-[0-9]{20}$`)
 
 // owner returns what the file at path is used for, or an empty string when it is not used.

@@ -75,7 +75,8 @@ func (l *loader) resolveService(service *string, services []string, at *node, na
 	return i
 }
 
-// checkDelays checks the shortest and the longest time between two requests.
+// checkDelays checks the shortest and the longest time between two requests. If the file sets only
+// a min_delay that is longer than the default max_delay, checkDelays makes max_delay as long.
 func (l *loader) checkDelays(low, high *time.Duration, at *node, name string) {
 	for key, d := range map[string]time.Duration{"min_delay": *low, "max_delay": *high} {
 		if d%time.Second != 0 {

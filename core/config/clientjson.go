@@ -80,6 +80,8 @@ func (l *loader) reportClientJSON(doc string, start int) (end int, ok bool) {
 
 // serversInJSON returns the servers in the value of a key, by name. The value is a server, an
 // object of servers, or an object that contains an object of servers, such as {"mcpServers": {…}}.
+// serversInJSON stops at a depth of three keys: the deepest form that clients use is
+// {"mcp": {"servers": {NAME: {…}}}}.
 func serversInJSON(key string, value json.RawMessage, depth int) map[string]clientServer {
 	var s clientServer
 	if err := json.Unmarshal(value, &s); err == nil && (s.Command != "" || s.address() != "") {
@@ -106,17 +108,18 @@ var (
 func serverTables(servers map[string]clientServer) string {
 	var b strings.Builder
 	hasSecrets := false
-	pairs := func(values []string) string {
-		for i, name := range values {
+	substitutions := func(names []string) string { // an inline table with a value for each name
+		var pairs []string
+		for _, name := range names {
 			hasSecrets = true
 			variable := strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 			key := name
 			if !bareKey.MatchString(name) {
 				key = quoteTOML(name)
 			}
-			values[i] = key + " = " + quoteTOML("${env:"+variable+"}")
+			pairs = append(pairs, key+" = "+quoteTOML("${env:"+variable+"}"))
 		}
-		return "{ " + strings.Join(values, ", ") + " }"
+		return "{ " + strings.Join(pairs, ", ") + " }"
 	}
 	taken := map[string]bool{}
 	for _, given := range slices.Sorted(maps.Keys(servers)) {
@@ -132,7 +135,8 @@ func serverTables(servers map[string]clientServer) string {
 		if s.Command == "" {
 			fmt.Fprintf(&b, "url = %s\n", quoteTOML(s.address()))
 			if len(s.Headers) > 0 {
-				fmt.Fprintf(&b, "headers = %s\n", pairs(slices.Sorted(maps.Keys(s.Headers))))
+				fmt.Fprintf(&b, "headers = %s\n", substitutions(
+					slices.Sorted(maps.Keys(s.Headers))))
 			}
 			b.WriteString("\n")
 			continue
@@ -149,7 +153,7 @@ func serverTables(servers map[string]clientServer) string {
 			fmt.Fprintf(&b, "cwd = %s\n", quoteTOML(s.Cwd))
 		}
 		if len(s.Env) > 0 {
-			fmt.Fprintf(&b, "env = %s\n", pairs(slices.Sorted(maps.Keys(s.Env))))
+			fmt.Fprintf(&b, "env = %s\n", substitutions(slices.Sorted(maps.Keys(s.Env))))
 		}
 		b.WriteString("\n")
 	}

@@ -22,7 +22,7 @@ type Config struct {
 	Names Names `toml:"names"`
 	// Plugins holds the plugins in the order in which they see a message; none by default.
 	Plugins []Plugin `toml:"plugin"`
-	// Policy holds the policies, which decide after the plugins; nil when the file has none.
+	// Policy holds the policies, which decide after the plugins; nil when the file has no [policy].
 	Policy *Policy `toml:"policy"`
 	// Audit holds the settings of the audit log and its sinks.
 	Audit Audit `toml:"audit"`
@@ -34,7 +34,7 @@ type Config struct {
 	Log Log `toml:"log"`
 	// Deny holds the settings of the answers to denied messages.
 	Deny Deny `toml:"deny"`
-	// Limits holds the limits for one client or server.
+	// Limits holds the limits for the resources that clients, servers and plugins can use.
 	Limits Limits `toml:"limits"`
 
 	source *snapshot // the files at the time of Load, for Watch; nil when there is no file
@@ -131,8 +131,8 @@ type Plugin struct {
 	// Use is the name of a built-in plugin.
 	Use string `toml:"use"`
 	// Command is the program of a plugin that is not built in, and its arguments. The program runs
-	// in an empty folder. So words that begin with ./ or ../ are made absolute, as paths from the
-	// folder of the file.
+	// in an empty folder. So a program with a slash, and arguments that begin with ./ or ../, are
+	// made absolute, as paths from the folder of the file.
 	Command []string `toml:"command"`
 	// SHA256 is the digest that the program must have, as 64 hexadecimal digits. Default: not
 	// checked.
@@ -191,9 +191,10 @@ type Policy struct {
 	// Bundles holds the bundles to get from services, in the order of the file.
 	Bundles []Bundle `toml:"bundle"`
 
-	// DecisionLogs sends the decisions of policies to a service; nil when the file has none.
+	// DecisionLogs sends the decisions of policies to a service; nil when the file has no
+	// [policy.decision_logs].
 	DecisionLogs *DecisionLogs `toml:"decision_logs"`
-	// Status sends the state of the bundles to a service; nil when the file has none.
+	// Status sends the state of the bundles to a service; nil when the file has no [policy.status].
 	Status *Status `toml:"status"`
 }
 

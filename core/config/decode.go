@@ -64,8 +64,9 @@ func (l *loader) reportUnknownKey(n *node, key, table string, fields map[string]
 	l.errorf(n, "unknown key %q%s%s", key, where, suggest(key, known))
 }
 
-// Closest returns the known word that the user probably meant by a misspelt word. It returns an
-// empty string when no known word is similar.
+// Closest returns the known word that the user probably meant by a misspelt word. In a similar word
+// at most a third of the letters differ, or one letter. Closest returns an empty string when no
+// known word is similar.
 func Closest(word string, known []string) string {
 	best, distance := "", max(1, len(word)/3)+1
 	for _, k := range known {
@@ -189,7 +190,7 @@ func (l *loader) decodeDuration(v reflect.Value, value any, n *node, name string
 	}
 	text := l.expand(s, n, name)
 	if text == "" && s != "" {
-		return // expand has reported why the substitution failed
+		return // the substitution failed, which expand has reported, or its value is empty
 	}
 	switch d, err := time.ParseDuration(text); {
 	case err != nil:
@@ -251,7 +252,7 @@ func (l *loader) decodeList(v reflect.Value, value any, n *node, name string, wr
 }
 
 // decodeElement fills a struct that is an element of a list or the target of a pointer. It sets the
-// defaults, the positions and the keys.
+// defaults and the positions, and then the fields whose keys the file sets.
 func (l *loader) decodeElement(v reflect.Value, t map[string]any, n *node, name string) {
 	if d, ok := v.Addr().Interface().(defaultSetter); ok {
 		d.setDefaults()

@@ -16,8 +16,9 @@
 //   - Nothing is guessed. An unknown key, a wrong type, a value out of range or a reference to a
 //     name that does not exist is an error. No environment variable overrides a key.
 //   - ${env:NAME} and ${file:PATH} are replaced in every string, once, when the file is read. $${
-//     stands for the text ${. Errors and logs never contain the replacements. Errors quote the file
-//     as it is written, and a Config prints itself without the replacements.
+//     stands for the text ${. Errors quote the file as it is written, and a Config prints itself
+//     without the replacements. NewMask removes the replacements from other texts, such as logs,
+//     except those that Config.Substituted leaves out.
 //   - Paths are absolute. A relative path starts at the folder of the file. A command without a
 //     slash is looked up in PATH when it is run.
 //
@@ -32,6 +33,6 @@
 // # Why reading goes on after a syntax error
 //
 // A line with a syntax error is blanked, and the rest is parsed again. If the line is a header, its
-// whole section is blanked. So one missing quote does not hide five other mistakes. After that, an
-// absent key is not reported, since the blanked line may have set the key.
+// whole section is blanked. So one missing quote does not hide five other mistakes. After that,
+// most absent keys are not reported, since the blanked line may have set the key.
 package config

@@ -2,8 +2,8 @@ package config
 
 import "time"
 
-// Limits is [limits]: limits for the resources that one client or server can use. Each number must
-// be above zero.
+// Limits is [limits]: limits for the resources that clients, servers and plugins can use. Each
+// number must be above zero.
 type Limits struct {
 	// MessageBytes is the largest size of a message, in bytes. Default: 16 MiB.
 	MessageBytes int `toml:"message_bytes"`

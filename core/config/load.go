@@ -17,6 +17,10 @@ import (
 // maxFileBytes limits the size of the configuration, and of each file that ${file:} names.
 const maxFileBytes = 1 << 20
 
+// maxSyntaxErrors limits how many syntax errors are reported. After each of them, the whole file is
+// parsed again.
+const maxSyntaxErrors = 20
+
 // Check finds mistakes that this package cannot find, such as the name of a plugin that does not
 // exist. In the Config that it gets, each value of a wrong type is replaced by its default.
 type Check func(*Config) Errors
@@ -119,8 +123,8 @@ func (l *loader) parse(src string) (map[string]any, string) {
 		} else {
 			l.addError(at, "%s", normalizeMessage(fault.Message))
 		}
-		if len(l.errs) == 20 {
-			return nil, ""
+		if len(l.errs) == maxSyntaxErrors {
+			return nil, "" // the other checks are left out
 		}
 		before := fault
 		for _, src = range candidates {
@@ -217,8 +221,9 @@ func blanked(text string) string {
 	return string(b)
 }
 
-// readFile returns the contents of a file. It reads each file only once. It returns an error for a
-// file of more than maxFileBytes.
+// readFile returns the contents of a file. It reads each file only once. If the file cannot be
+// read, or has more than maxFileBytes, the first call returns an error. Later calls return no
+// contents and no error.
 func (l *loader) readFile(path string) ([]byte, error) {
 	if b, ok := l.files[path]; ok {
 		return b, nil

@@ -14,8 +14,8 @@ const minMasked = 6
 // The values are paths and addresses, which errors must name.
 var publicKeys = []string{"file", "files", "data", "anchor", "cwd", "command", "http", "ca", "cert"}
 
-// noteSubstituted records a substituted value for Config.Substituted, unless the value is a part of
-// a path or an address. The parameter name is the name of the key that the value belongs to.
+// noteSubstituted records a substituted value for Config.Substituted, unless the value belongs to
+// one of the publicKeys. The parameter name is the full name of the key, as errors show it.
 func (l *loader) noteSubstituted(value, name string) {
 	key := name[strings.LastIndexByte(name, '.')+1:]
 	key, _, _ = strings.Cut(key, "[")

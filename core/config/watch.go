@@ -16,7 +16,8 @@ import (
 )
 
 // pollInterval is the time between two checks of the files. Editors write a file in several steps.
-// So a changed file is read only after it has stayed the same for one interval.
+// So a changed file is read only after it has stayed the same for one interval, or after
+// maxUnsettled.
 const pollInterval = 250 * time.Millisecond
 
 // maxUnsettled is how long files may keep changing before they are read anyway. Without this limit,
@@ -26,7 +27,8 @@ const maxUnsettled = 2 * time.Second
 // Watch calls the function changed, one call at a time, whenever a file of the configuration has
 // new contents. It passes the new Config, or the error of loading the new contents. It watches the
 // file that c was read from, the files of its ${file:} substitutions, and its policies with their
-// data. In a folder of policies, it watches all *.rego files except tests.
+// data. In a folder of policies, it watches all *.rego files except tests and files in hidden
+// folders.
 //
 // Watch runs the checks that were given to Load. It does not change c or a Config that it passed
 // before. When readNow delivers a value, Watch reads the files at once. readNow may be nil. Watch

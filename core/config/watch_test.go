@@ -39,8 +39,8 @@ func watch(t *testing.T, path string, checks ...config.Check) <-chan event {
 	return events
 }
 
-// next waits for a change. The fake time of synctest does not advance while the system reads a
-// file.
+// next waits for a change. The fake time of synctest does not advance while Watch reads a file. So
+// the ten seconds pass only if Watch reports no change, however slow the disk is.
 func next(t *testing.T, events <-chan event) event {
 	t.Helper()
 	select {
@@ -219,8 +219,8 @@ func TestWatchReportsFailingAndRepairedPolicy(t *testing.T) {
 	})
 }
 
-// A tick may come late on a busy machine, or after a change that took long to apply. Even then,
-// Watch reads a file only after it has stayed the same for an interval.
+// A tick may come late on a busy machine, or after a change that took long to apply. Even after a
+// late tick, Watch does not read a file that changed less than an interval before.
 func TestWatchDoesNotReadHalfWrittenFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const one, two = "[server.a]\ncommand = \"a\"\n", "[server.b]\ncommand = \"b\"\n"

@@ -70,8 +70,8 @@ func (call *Call) passAnswer(ctx context.Context, m *mcp.Message) (pipeline.Pass
 		}
 	}
 	passed, err := call.settings.Pipeline.Pass(ctx, m)
-	if noted := call.noteSkills(m, passed, err); noted != nil && err == nil {
-		return pipeline.Passed{}, &UnavailableError{Server: m.Server, Reason: noted.Error()}
+	if noteErr := call.noteSkills(m, passed, err); noteErr != nil && err == nil {
+		return pipeline.Passed{}, &UnavailableError{Server: m.Server, Reason: noteErr.Error()}
 	}
 	return passed, err
 }
@@ -164,20 +164,20 @@ func (call *Call) noteSkills(sent *mcp.Message, passed pipeline.Passed, err erro
 		return nil
 	}
 	shown := map[string]bool{}
-	var full error
+	var noteErr error
 	passed.Message().Items("/skills", func(_ int, raw []byte) bool {
 		uri, _ := mcp.NewResponse("", raw).Text("/uri")
 		shown[uri] = true
-		full = skills.note(sent.Server, raw, false)
-		return full == nil
+		noteErr = skills.note(sent.Server, raw, false)
+		return noteErr == nil
 	})
 	sent.Items("/skills", func(_ int, raw []byte) bool {
-		if uri, _ := mcp.NewResponse("", raw).Text("/uri"); full == nil && !shown[uri] {
-			full = skills.note(sent.Server, raw, true)
+		if uri, _ := mcp.NewResponse("", raw).Text("/uri"); noteErr == nil && !shown[uri] {
+			noteErr = skills.note(sent.Server, raw, true)
 		}
-		return full == nil
+		return noteErr == nil
 	})
-	return full
+	return noteErr
 }
 
 // fault returns the reason why the contents in m, the result of a resources/read, do not match the

@@ -391,6 +391,7 @@ func TestHiddenSkillStaysHiddenWhenTableIsFull(t *testing.T) {
 	for i := range files {
 		files[i] = fmt.Sprintf(`{"uri":"skill://full/%d"}`, i)
 	}
+	// with its entry and its SKILL.md, this skill leaves room for two of 50,000 items
 	full := skill("skill://full", "x", files[:49_996]...)
 	overfull := skill("skill://over", "x", files...)
 	for _, c := range []struct {

@@ -140,7 +140,7 @@ func (t *skillTable) ofServer(server string) *serverSkills {
 }
 
 // refuse notes that an entry of a server cannot be remembered. If hidden is true, a stage hid the
-// skill of that entry.
+// skill of that entry, so every URI of the server counts as hidden from now on.
 func (t *skillTable) refuse(server string, hidden bool) {
 	if hidden {
 		t.mu.Lock()
@@ -274,7 +274,7 @@ func skillRoot(uri string) string {
 	return uri
 }
 
-// maxDecodings bounds how often a URI is percent-decoded.
+// maxDecodings bounds how often a URI is percent-decoded. A server may decode a URI more than once.
 const maxDecodings = 5
 
 // comparableURI returns the same text for all spellings of a URI that a lenient server could read

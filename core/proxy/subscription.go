@@ -28,7 +28,7 @@ const (
 // subscribedItem is a resource or a task of a subscription.
 type subscribedItem struct {
 	server       string
-	clean        string // the server's own name
+	clean        string // the name of the item at the server, without a prefix
 	raw          []byte // the name as the client sent it, in JSON
 	acknowledged bool   // by the server
 }
@@ -426,7 +426,8 @@ func (sub *subscription) handleAcknowledgement(set *settings, m *mcp.Message) bo
 }
 
 // holdBack keeps a notification until the client has got its acknowledgement, which must come
-// first. If the client already has its acknowledgement, holdBack keeps nothing and returns false.
+// first. When maxHeldBack notifications are kept, it drops the notification. If the client already
+// has its acknowledgement, holdBack keeps nothing and returns false.
 func (sub *subscription) holdBack(p pipeline.Passed) bool {
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
@@ -482,7 +483,7 @@ func (sub *subscription) start(ctx context.Context, ack pipeline.Passed) error {
 	return nil
 }
 
-// announce forwards a list change of Gatekit's own, if the client wants it.
+// announce sends the client a notification of Gatekit's own, if the client wants it.
 func (sub *subscription) announce(ctx context.Context, n pipeline.Passed) {
 	if !sub.isWanted(n.Message()) {
 		return

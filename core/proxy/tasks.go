@@ -22,7 +22,7 @@ func (call *Call) denyIfOthersTask(server, id string) bool {
 	return true
 }
 
-// filterTasks returns a server's tasks/list without the tasks of other principals.
+// filterTasks returns m, a server's answer to tasks/list, without the tasks of other principals.
 func (p *Proxy) filterTasks(m *mcp.Message) (*mcp.Message, error) {
 	var edits []mcp.Edit
 	m.Items("/tasks", func(i int, raw []byte) bool {

@@ -174,12 +174,18 @@ func TestManyTasksOfOnePrincipalDoNotEvictOtherTasks(t *testing.T) {
 	}}
 	w := open(t, map[string]*fakeServer{"a": a}, nil)
 	w.call(t, "tools/call", `{"name":"a__x"}`)
-	mallory := w.proxy.Open(proxy.OpenOptions{Session: "m", Principal: "mallory"}, &fakeClient{})
+	// The names of principals count towards the bound of 16 MiB, so 10,001 tasks exceed it.
+	mallory := w.proxy.Open(proxy.OpenOptions{Session: "m",
+		Principal: strings.Repeat("mallory", 250)}, &fakeClient{})
 	for range 10_001 {
 		w.callAs(t, mallory, &fakeClient{}, `1`, "tools/call", `{"name":"a__x"}`)
 	}
 	if got := w.callAs(t, mallory, &fakeClient{}, `2`, "tasks/get",
 		`{"taskId":"a+t1"}`); got != `!-32602 Unknown task: "a+t1"` {
 		t.Errorf("another principal's task: got %s, want Unknown task", got)
+	}
+	if got := w.call(t, "tasks/get", `{"taskId":"a+t2"}`); !strings.Contains(got, "working") {
+		t.Errorf("mallory's oldest task, for another principal: got %s, want the answer of the "+
+			"server, because the task is forgotten", got)
 	}
 }

@@ -93,14 +93,14 @@ func (u *usedRounds) makeRoom(now int64) {
 	if u.byPrincipal == nil {
 		u.byPrincipal = map[string]*usedRoundsOfOne{}
 	}
-	u.sweepAt = 64 + 2*len(u.byPrincipal)
+	u.sweepAt = 64 + 2*len(u.byPrincipal) // so that not every new principal causes a sweep
 	if u.count >= maxUsedRounds {
 		u.expireEarly(most)
 	}
 }
 
-// expireEarly finds the round of a principal that expires next. This round expires now, with all
-// rounds that would expire in the same second. u.mu is held.
+// expireEarly removes the earliest round of the principal p, and all its rounds that would expire
+// in the same second. From now on, none of them can be used. u.mu is held.
 func (u *usedRounds) expireEarly(p *usedRoundsOfOne) {
 	p.expiredUntil = p.rounds[0].until
 	u.count -= p.removeExpired(p.expiredUntil + 1)

@@ -33,18 +33,18 @@ func Open(path string) (*os.File, error) {
 	return nil, err
 }
 
-// Read returns the contents of a regular file. It returns an error if the file has more than most
+// Read returns the contents of a regular file. It returns an error if the file has more than limit
 // bytes.
-func Read(path string, most int64) ([]byte, error) {
+func Read(path string, limit int64) ([]byte, error) {
 	f, err := Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, most+1))
-	if err == nil && int64(len(b)) > most {
+	b, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(b)) > limit {
 		b, err = nil, &fs.PathError{Op: "read", Path: path,
-			Err: fmt.Errorf("it is larger than %d bytes", most)}
+			Err: fmt.Errorf("it is larger than %d bytes", limit)}
 	}
 	return b, err
 }

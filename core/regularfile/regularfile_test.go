@@ -26,9 +26,9 @@ func TestReadAcceptsOnlyRegularFilesWithinTheLimit(t *testing.T) {
 		}
 	}
 	for _, c := range []struct {
-		path string
-		most int64
-		want string // of the error; "" for none
+		path  string
+		limit int64
+		want  string // of the error; "" for none
 	}{
 		{file, 5, ""}, {link, 5, ""},
 		{file, 4, "it is larger than 4 bytes"},
@@ -37,12 +37,12 @@ func TestReadAcceptsOnlyRegularFilesWithinTheLimit(t *testing.T) {
 		{os.DevNull, 5, "it is not a regular file"},
 		{filepath.Join(dir, "absent"), 5, "no such file"},
 	} {
-		b, err := regularfile.Read(c.path, c.most)
+		b, err := regularfile.Read(c.path, c.limit)
 		switch {
 		case c.want == "" && (err != nil || string(b) != "12345"):
-			t.Errorf("Read(%s, %d) returned %q, %v, want the content", c.path, c.most, b, err)
+			t.Errorf("Read(%s, %d) returned %q, %v, want the content", c.path, c.limit, b, err)
 		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || b != nil):
-			t.Errorf("Read(%s, %d) returned %q, %v, want the error %q", c.path, c.most, b, err,
+			t.Errorf("Read(%s, %d) returned %q, %v, want the error %q", c.path, c.limit, b, err,
 				c.want)
 		}
 	}

@@ -22,7 +22,7 @@ const (
 type backgroundWrites struct{ waiting atomic.Int32 }
 
 // run calls write in a new goroutine, with a time limit. When the server does not read and too many
-// writes wait, run drops the write and returns false.
+// writes wait, or when goroutines is closed, run drops the write and returns false.
 func (b *backgroundWrites) run(goroutines *taskgroup.Group, timeout time.Duration,
 	write func(ctx context.Context)) (started bool) {
 	if b.waiting.Add(1) > maxBackgroundWrites {

@@ -14,8 +14,8 @@ import (
 
 // echoPipe is a pipe to a server that answers each request at once.
 type echoPipe struct {
-	down chan []byte
-	gone chan struct{}
+	down chan []byte   // answers that have not been read
+	gone chan struct{} // closed by Close
 }
 
 func (p *echoPipe) Read(ctx context.Context) ([]byte, error) {

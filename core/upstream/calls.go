@@ -351,7 +351,8 @@ func isToken(raw []byte) bool {
 }
 
 // hasOneSpelling reports whether every server writes a token exactly as Gatekit sent the token.
-// This holds for short integers, and for strings that no encoder escapes.
+// This holds for integers of at most 15 digits, which a float64 holds exactly, and for strings that
+// no encoder escapes.
 func hasOneSpelling(token mcp.ID) bool {
 	if token[0] != '"' {
 		for _, c := range []byte(token) {

@@ -157,8 +157,8 @@ func (c *connector) takeProbed(era mcp.Era) *pipeConn {
 	return conn
 }
 
-// expireProbed waits for keepProbedFor. It reports true if no session has taken the probed process
-// by then. The caller must then close the process.
+// expireProbed waits for keepProbedFor, or until ctx ends. It returns true if no session has taken
+// the probed process by then. The caller must then close the process.
 func (c *connector) expireProbed(ctx context.Context, conn *pipeConn) bool {
 	backoff.Sleep(ctx, keepProbedFor)
 	c.mu.Lock()

@@ -45,6 +45,7 @@
 //     eras.
 //   - calls.go, server_requests.go, background_writes.go, queue.go: messages in flight on a
 //     connection, and messages that wait for the client.
+//   - recorder.go: recording the messages that no handler of a session records.
 //   - options.go, bridge.go, observer.go, transport.go, errors.go: the configuration and the
 //     interfaces.
 //   - outgoing.go: the messages that may be written to a server.
@@ -70,10 +71,10 @@
 //
 //   - Only [Outgoing] messages are written to a server: messages that passed the pipeline, and the
 //     few messages that Gatekit makes itself.
-//   - A request that may change something is run at most once. Gatekit sends the request again only
-//     when the server has not run it: the server responded that it does not know the session, or it
-//     rejected the headers or the revision of a modern request. A request that changes nothing is
-//     also sent again when the session ended while the request was in flight.
+//   - A request whose second run could have a further effect is run at most once. Gatekit sends the
+//     request again only when the server has not run it: the server responded that it does not know
+//     the session, or it rejected the headers or the revision of a modern request. Other requests,
+//     such as lists, are also sent again when the session ended while they were in flight.
 //   - A call ends as soon as its context ends. Gatekit then cancels the request at the server, in
 //     the way that the server's revision defines, and drops a late answer.
 //   - The reader of a pipe never waits for a client. The number of messages that wait for the

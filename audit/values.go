@@ -79,8 +79,8 @@ func (v *ValueHasher) mac(b []byte) (sum [sha256.Size]byte) {
 }
 
 // appendValues appends the hashes of the withheld strings, and then the hashes of the strings in
-// the arguments of a request, in the order of the strings. It does not write where in the arguments
-// a string is, because the place contains names of members, which the client chooses.
+// the arguments of a request, in the order in which the strings appear. It does not write where in
+// the arguments a string is, because the place contains names of members, which the client chooses.
 func (v *ValueHasher) appendValues(b []byte, m *mcp.Message, withheld []string) []byte {
 	n := 0
 	add := func(text []byte) {

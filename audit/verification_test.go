@@ -42,7 +42,7 @@ func newSignedLog(t *testing.T, n int) *signedLog {
 // write adds records to the log.
 func (e *signedLog) write(n int) {
 	e.Helper()
-	l := open(e, audit.Options{File: e.file, SegmentBytes: 16 << 10, AnchorFile: e.anchors()})
+	l := open(e, audit.Options{File: e.file, SegmentBytes: 16 << 10, AnchorFile: e.anchorFile()})
 	for i := range n {
 		record(e, l, event(fmt.Sprintf("reason %d", i)))
 	}
@@ -59,7 +59,7 @@ func (e *signedLog) write(n int) {
 	e.key = readPublicKey(e, e.file)
 }
 
-func (e *signedLog) anchors() string { return e.file + ".anchors" }
+func (e *signedLog) anchorFile() string { return e.file + ".anchors" }
 
 // restore undoes all changes.
 func (e *signedLog) restore() {
@@ -257,7 +257,7 @@ func TestVerificationFindsRewrittenLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	older.write(50)
-	anchors, _, err := audit.OpenCheckpoints(readFile(t, older.anchors()), older.key)
+	anchors, _, err := audit.OpenCheckpoints(readFile(t, older.anchorFile()), older.key)
 	if err != nil || len(anchors) != 3 || anchors[0].Size != 0 {
 		t.Fatalf("the anchor file holds %d checkpoints, error %v; want 3, the first with 0 records",
 			len(anchors), err)
@@ -304,7 +304,8 @@ func TestVerificationFindsRewrittenLog(t *testing.T) {
 			t.Errorf("verification with the key of the first log: error %v, want that another key "+
 				"has signed the checkpoint", err)
 		}
-		if _, _, err := audit.OpenCheckpoints(readFile(t, older.anchors()), other.key); err == nil {
+		if _, _, err := audit.OpenCheckpoints(readFile(t, older.anchorFile()),
+			other.key); err == nil {
 			t.Error("OpenCheckpoints accepted a key that has not signed the anchors")
 		}
 	})
@@ -420,7 +421,7 @@ func TestMissingSegmentsNeedPruneRecord(t *testing.T) {
 		t.Errorf("a segment was removed by hand: error %v, want that records are missing", err)
 	}
 	e.restore()
-	anchors, _, err := audit.OpenCheckpoints(readFile(t, e.anchors()), e.key)
+	anchors, _, err := audit.OpenCheckpoints(readFile(t, e.anchorFile()), e.key)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -60,6 +60,7 @@ func (l *Log) tryWrite(lines []byte) error {
 		}
 		if lost != nil {
 			l.loseFile(lost)
+			// the write of these lines counts as failed, so they must not stay in the file
 			return errors.Join(lost, l.files.cutOwn(lines))
 		}
 	}

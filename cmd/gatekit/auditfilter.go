@@ -94,8 +94,9 @@ func reportNoMatch(cmd *cobra.Command) {
 	fmt.Fprintln(cmd.ErrOrStderr(), "no records match")
 }
 
-// readError returns the error err of reading the log, with a hint. If the process that reads stdout
-// has closed the pipe, readError returns errReported, so that no error is printed.
+// readError returns err, the error of reading a log and printing its records. If the log does not
+// exist, readError adds a hint. If the process that reads stdout has closed the pipe, readError
+// returns errReported, so that no error is printed.
 func readError(err error) error {
 	switch {
 	case errors.Is(err, syscall.EPIPE):

@@ -60,8 +60,8 @@ func (s *logSource) logs() ([]auditLog, error) {
 	return logs, nil
 }
 
-// one is for commands that read exactly one log. It returns this log. If the arguments name several
-// logs, it returns an error.
+// one returns the log of a command that reads exactly one log. If there are several logs, it
+// returns an error.
 func (s *logSource) one() (auditLog, error) {
 	logs, err := s.logs()
 	if err != nil {

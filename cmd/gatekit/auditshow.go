@@ -226,8 +226,8 @@ func outcome(c *query.Call) (word string, notes []string) {
 	return word, notes
 }
 
-// reasonText returns the reason of the outcome, the stage that decided, and the positions that were
-// changed.
+// reasonText returns the reason of the outcome, the stage that decided, the positions that were
+// changed, the error code, and the notes.
 func reasonText(c *query.Call, notes []string) string {
 	text := joinVisible(": ", c.Reason, c.Error)
 	if stage := c.DecidingStage(); stage != "" {

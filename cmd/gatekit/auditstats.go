@@ -116,9 +116,9 @@ func statsTable(out io.Writer, s *query.Stats) error {
 				d.Count)
 		}
 	}
-	if would := s.Unenforced(); len(would) > 0 {
+	if unenforced := s.Unenforced(); len(unenforced) > 0 {
 		fmt.Fprintf(w, "\nNOT ENFORCED\tBY\tRULE\tTIMES\n")
-		for _, u := range would[:min(len(would), maxRows)] {
+		for _, u := range unenforced[:min(len(unenforced), maxRows)] {
 			fmt.Fprintf(w, "%s\t%s\t%s\t%d\n", format.Visible(u.Action), format.Visible(u.Stage),
 				format.Visible(u.Rule), u.Count)
 		}

@@ -42,7 +42,7 @@ const (
 	maxControlLine        = 64 << 10 // bytes
 	maxControlConnections = 8
 	controlTimeout        = 10 * time.Second // for one connection
-	maxSocketPath         = 100              // bytes; longer paths cannot be bound directly
+	maxSocketPath         = 100              // bytes; systems allow 103 (macOS) or 107 (Linux)
 )
 
 // controlRequest is a request of a command.
@@ -54,7 +54,8 @@ type controlRequest struct {
 // controlResponse is the response of the running process.
 type controlResponse struct {
 	Error string `json:"error,omitempty"`
-	// the time until which the approval is valid; the request itself may be too long for a line
+	// The time until which the approval is valid. The response does not contain the approved
+	// request, which may be longer than maxControlLine.
 	Until time.Time `json:"until,omitzero"`
 }
 
@@ -323,6 +324,7 @@ func approveByID(id string) (policies.PendingApproval, error) {
 	if _, err := os.Stat(p.Log); err != nil {
 		return p, fmt.Errorf("the approval cannot be recorded: %w", err)
 	}
+	// This process does not know the configured segment size, so it does not rotate the log.
 	log, err := audit.Open(audit.Options{File: p.Log, Key: p.LogKey,
 		Durability: audit.DurabilityFsync, SegmentBytes: math.MaxInt64})
 	if err != nil {

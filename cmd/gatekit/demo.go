@@ -182,7 +182,8 @@ func demoSession(ctx context.Context, out io.Writer, color palette, g *gateway) 
 	return nil
 }
 
-// showAuditLog prints the log's records about tools and verifies the log.
+// showAuditLog prints the records that name a server, and that are about a tools/call or have an
+// action other than pass. Then it verifies the log.
 func showAuditLog(ctx context.Context, out io.Writer, color palette, file string) error {
 	b, err := os.ReadFile(file)
 	if err != nil {

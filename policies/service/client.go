@@ -158,7 +158,8 @@ func (c *Client) Start(activate func([]*policies.Bundle) error) {
 // Close stops all requests. It waits for a running call of activate.
 func (c *Client) Close() { c.close() }
 
-// activateBundle activates a downloaded bundle. Before Start, it only stores the first bundle of p.
+// activateBundle activates a downloaded bundle. Before Start, it only stores the first bundle of p,
+// and a later bundle of p waits for Start.
 func (c *Client) activateBundle(p *bundlePoll, b *policies.Bundle, raw []byte) error {
 	select {
 	case <-p.available: // before Start, the first bundle cannot be replaced

@@ -236,8 +236,9 @@ func TestDecisionLogsAndStatusHaveNoContent(t *testing.T) {
 	}
 }
 
-// TestDroppedDecisionsAreCounted checks that a service that accepts no data delays neither
-// decisions nor Close. The log must have a warning with the number of dropped decisions.
+// TestDroppedDecisionsAreCounted checks that a service that accepts no data, or whose response does
+// not end, delays neither decisions nor Close. If the service accepts no data, the log must have a
+// warning about the dropped decisions.
 func TestDroppedDecisionsAreCounted(t *testing.T) {
 	for name, answer := range map[string]http.HandlerFunc{
 		"the service fails": func(w http.ResponseWriter,

@@ -192,7 +192,8 @@ func (b *testClient) rejections() string {
 	return strings.Join(b.rejected, "\n")
 }
 
-// until waits until done returns true. Another goroutine or process causes this.
+// until waits until done returns true. After two minutes it fails the test; what then says what it
+// waited for.
 func until(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); !done(); time.Sleep(5 * time.Millisecond) {
@@ -301,6 +302,7 @@ func TestRejectedBundleChangesNothingAndIsReportedOnce(t *testing.T) {
 			until(t, "the log line", func() bool { return strings.Contains(b.logText(), c.logged) })
 			before := len(s.requests())
 			until(t, "more requests", func() bool { return len(s.requests()) > before+2 })
+			// b.rejected has the name before each error, and most errors begin with the name, too.
 			if got := b.rejections(); c.rejection == "" && got != "" || !strings.Contains(got,
 				c.rejection) || strings.Count(got, "acme: acme: ") > 1 {
 				t.Errorf("the reported rejections are %q, want %q in them", got, c.rejection)

@@ -167,7 +167,7 @@ func appendAnswer(dst, msg []byte, tools int) []byte {
 	return append(dst, "}}"...)
 }
 
-// appendTool appends the tool with the number i. The tool has 765 bytes, a common size.
+// appendTool appends the tool with the number i. The tool has about 745 bytes, a common size.
 func appendTool(dst []byte, i int) []byte {
 	if i == 0 {
 		dst = append(dst, `{"name":"echo"`...)

@@ -70,7 +70,7 @@ type plan struct {
 	eras                    listFlag[era]
 	sizes, workers          listFlag[int]
 	rounds                  int
-	turn                    time.Duration // time for which a target is measured in one round
+	length                  time.Duration // time for which a target is measured in one round
 	calls, sessions         int           // calls in the part memory, sessions in the part sessions
 	gatekit, profile        string        // path of the binary to measure; folder for profiles
 	bodies                  string        // setting "bodies" of the audit log
@@ -87,7 +87,7 @@ func newPlan() plan {
 		sizes:          listFlag[int]{1 << 10, 64 << 10, 1 << 20},
 		workers:        listFlag[int]{1, 32},
 		rounds:         9,
-		turn:           300 * time.Millisecond,
+		length:         300 * time.Millisecond,
 		calls:          10_000,
 		sessions:       400,
 		servers:        10,
@@ -106,7 +106,7 @@ func (p *plan) addFlags(f *flag.FlagSet) {
 	f.Var(&p.sizes, "sizes", "bytes of text in a call")
 	f.Var(&p.workers, "workers", "number of concurrent calls")
 	f.IntVar(&p.rounds, "rounds", p.rounds, "number of rounds of each case; the report has medians")
-	f.DurationVar(&p.turn, "for", p.turn, "time for which each target is measured in a round")
+	f.DurationVar(&p.length, "for", p.length, "time for which each target is measured in a round")
 	f.IntVar(&p.calls, "calls", p.calls, "number of calls of each size before memory is measured")
 	f.IntVar(&p.sessions, "sessions", p.sessions, "number of idle sessions")
 	f.StringVar(&p.gatekit, "gatekit", "",
@@ -121,7 +121,7 @@ func (p *plan) addFlags(f *flag.FlagSet) {
 // shorten makes the plan short enough for a test on a busy machine. The results then mean nothing;
 // they only show that every part runs.
 func (p *plan) shorten() {
-	p.rounds, p.turn, p.calls, p.sessions = 1, 20*time.Millisecond, 10, 5
+	p.rounds, p.length, p.calls, p.sessions = 1, 20*time.Millisecond, 10, 5
 	p.servers, p.toolsPerServer = 3, 10
 	p.sizes, p.workers = p.sizes[:1], []int{2}
 }
@@ -192,7 +192,7 @@ func (p *plan) measureCalls(s setup, out report) error {
 					var c comparison
 					c, err = compare(targets, s.workers, func(t *target) message {
 						return echoCall(t.tool, size)
-					}, p.rounds, p.turn)
+					}, p.rounds, p.length)
 					if err == nil {
 						out.callsRow(s, size, p.proxies(), c)
 					}
@@ -225,7 +225,7 @@ func (p *plan) measureBridge(s setup, out report) error {
 				var c comparison
 				c, err = compare(targets, s.workers, func(t *target) message {
 					return echoCall(t.tool, size)
-				}, p.rounds, p.turn)
+				}, p.rounds, p.length)
 				if err == nil {
 					out.bridgeRow(s, size, names, c)
 				}
@@ -250,7 +250,7 @@ func (p *plan) measureList(s setup, out report) error {
 				var c comparison
 				c, err = compare(targets, s.workers, func(*target) message {
 					return listTools
-				}, p.rounds, p.turn)
+				}, p.rounds, p.length)
 				if err == nil {
 					out.listRow(s, p.proxies(), c)
 				}

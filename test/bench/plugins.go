@@ -107,7 +107,7 @@ func (p *plan) measureVariants(s setup, all []variant, header func(setup), row f
 			var c comparison
 			c, err = compare(targets, s.workers, func(t *target) message {
 				return echoCall(t.tool, size)
-			}, p.rounds, p.turn)
+			}, p.rounds, p.length)
 			if err == nil {
 				row(s, size, c)
 			}

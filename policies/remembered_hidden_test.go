@@ -9,8 +9,8 @@ import (
 	"gatekit/policies"
 )
 
-// A rule may hide an item from a list because of something else than the item itself. Even then,
-// the item cannot be used until a list shows it again.
+// TestItemHiddenFromListStaysHidden checks rules that hide an item from a list because of something
+// other than the item itself. The item cannot be used until a list shows it again.
 func TestItemHiddenFromListStaysHidden(t *testing.T) {
 	for name, rule := range map[string]string{
 		"another item":          `some other in input.items; other.name == "y"; item.name == "x"`,
@@ -51,7 +51,8 @@ func TestItemHiddenFromListStaysHidden(t *testing.T) {
 	}
 }
 
-// An item that a later list shows can be used again.
+// TestItemIsHiddenUntilItIsListed checks that an item can be used again after a later list shows
+// it.
 func TestItemIsHiddenUntilItIsListed(t *testing.T) {
 	s := loaded(t, `hide contains item.name if { input.method == "tools/list"; some item in input.items; item.name == "x"; count(input.items) > 1 }`)
 	for _, c := range []struct {
@@ -69,7 +70,8 @@ func TestItemIsHiddenUntilItIsListed(t *testing.T) {
 	}
 }
 
-// A resource that was hidden from a list stays hidden in every spelling of its URI.
+// TestResourceHiddenFromListStaysHidden checks that a resource that was hidden from a list stays
+// hidden in every spelling of its URI.
 func TestResourceHiddenFromListStaysHidden(t *testing.T) {
 	s := loaded(t, `hide contains item.uri if { input.method == "resources/list"; some item in input.items; startswith(item.uri, "file:///D/"); count(input.items) > 1 }`)
 	verdictOf(t, s, answered(sent(mcp.NewRequest("1", "resources/list", nil), mcp.ToServer, ""),
@@ -89,7 +91,8 @@ func TestResourceHiddenFromListStaysHidden(t *testing.T) {
 	}
 }
 
-// A list that hides more items than can be remembered is denied.
+// TestTooManyHiddenItemsAreDenied checks that a list is denied if the policies hide more of its
+// items than can be remembered.
 func TestTooManyHiddenItemsAreDenied(t *testing.T) {
 	s := loaded(t, `hide contains item.name if { input.method == "tools/list"; some item in input.items }`)
 	var items []string
@@ -103,8 +106,9 @@ func TestTooManyHiddenItemsAreDenied(t *testing.T) {
 	}
 }
 
-// Shadow mode enforces nothing, so an item that was hidden before can be used again.
-func TestShadowModeForgetsHiddenItems(t *testing.T) {
+// TestShadowModeIgnoresHiddenItems checks that an item that was hidden before can be used in shadow
+// mode, because shadow mode enforces nothing.
+func TestShadowModeIgnoresHiddenItems(t *testing.T) {
 	store := &policies.SessionStore{}
 	for _, shadow := range []bool{false, true} {
 		s, err := policies.Load(policies.Options{Rules: []string{"tools/allowlist"}, Shadow: shadow,

@@ -92,7 +92,7 @@ func compareSelection(t *testing.T, choices []byte, messages int) (n selectionCo
 	n.modules++
 	for range messages {
 		m := g.message()
-		leftOut, effective, err := compareOnce(s, m)
+		leftOut, result, err := compareOnce(s, m)
 		if err != nil {
 			t.Errorf("%v\nmessage: %s %s %s server %q name %q %s\n%s", err, m.Direction, m.Kind,
 				m.Method,
@@ -103,7 +103,7 @@ func compareSelection(t *testing.T, choices []byte, messages int) (n selectionCo
 		if leftOut {
 			n.leftOut++
 		}
-		switch effective {
+		switch result {
 		case evaluationFailed:
 			n.failed++
 		case someSets:
@@ -224,8 +224,8 @@ func (g *policyGenerator) local() string {
 	return "v" + strconv.Itoa(g.locals)
 }
 
-// The values that rules compare and messages have. The last value of each list is only in rules, or
-// only in messages.
+// The values that rules compare and messages have. The kind "question" and the direction "nowhere"
+// are only in rules. Messages can also have the server and the name "other".
 var (
 	generatedMembers = []string{"method", "kind", "direction", "server", "name"}
 	generatedValues  = map[string][]string{
@@ -364,16 +364,16 @@ func (g *policyGenerator) expression(level, depth int) string {
 	f := g.member()
 	v := g.valueOf(f)
 	l := g.local()
-	const simple = 38
+	const simple = 38 // the number of cases below without another expression or a helper
 	n := simple
 	if depth < 2 {
-		n += 9
+		n += 9 // negations, and expressions around another expression
 	}
 	if level < 2 {
-		n += 4
+		n += 4 // the rules of the package shared
 	}
 	if level < 1 {
-		n += 40
+		n += 40 // the helpers; see rule
 	}
 	switch c := g.pick(n); c {
 	case 0, 1, 2, 3:
@@ -524,8 +524,8 @@ func (g *policyGenerator) rule(c int, f, v, l string) string {
 	case 12:
 		return fmt.Sprintf("some %s in [\"plain\", \"off\"]; data.gatekit.generated[%s]", l, l)
 	case 13:
-		switch g.pick(5) { // each disables the selection
-		case 0, 1:
+		switch g.pick(5) {
+		case 0, 1: // the keyword with disables the selection
 			return fmt.Sprintf("%s with input.%s as %s", helper, f, v)
 		case 2:
 			return fmt.Sprintf("%s with input as {%q: %s, %q: input.params}", helper, f, v,

@@ -276,7 +276,7 @@ func descriptionDigest(client, capabilities []byte) [sha256.Size]byte {
 }
 
 // maxFirstDescription bounds the first description of a client. If it is longer, the client does
-// not count as known.
+// not count as known, because a long description could carry data.
 const maxFirstDescription = 1_000
 
 // isKnownClient reports whether the client that m describes is known. A client is known if an
@@ -384,9 +384,9 @@ func (s *session) dropParsed(d definition) {
 	}
 }
 
-// item returns the definition of the tool, prompt or resource that a request uses. It returns nil
-// when the item was not listed, or its definition is ambiguous. item keeps the Rego value of the
-// definition, because a tool is called more often than listed.
+// item returns the definition of the tool, prompt, resource or skill that a message uses. It
+// returns nil when the item was not listed, or its definition is ambiguous. item keeps the Rego
+// value of the definition, because a tool is called more often than listed.
 func (s *session) item(m *mcp.Message) ast.Value {
 	key, ok := definitionKey(m)
 	if !ok {

@@ -10,8 +10,8 @@ import (
 	"gatekit/policies"
 )
 
-// In shadow mode, every message passes unchanged. The recorded action is the action that enforced
-// policies would take, with the prefix "would_".
+// TestShadowModeRecordsWhatItWouldDo checks that every message passes unchanged in shadow mode. The
+// recorded action is the action that enforced policies would take, with the prefix "would_".
 func TestShadowModeRecordsWhatItWouldDo(t *testing.T) {
 	list := func(method, items string) *mcp.Message {
 		return answered(sent(mcp.NewRequest("1", method, nil), mcp.ToServer, ""), items)
@@ -44,10 +44,10 @@ note contains "noted"
 		"nothing": {called("x", `{}`), "pass", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for how, shadow := range map[string]bool{
+			for metadata, shadow := range map[string]bool{
 				"# METADATA\n# custom:\n#   mode: shadow\n": false, "": true} {
 				file := filepath.Join(t.TempDir(), "t.rego")
-				if err := os.WriteFile(file, []byte(how+"package gatekit.t\n"+rego),
+				if err := os.WriteFile(file, []byte(metadata+"package gatekit.t\n"+rego),
 					0o600); err != nil {
 					t.Fatal(err)
 				}

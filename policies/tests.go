@@ -89,9 +89,9 @@ func effectsInTests(modules map[string]*ast.Module) error {
 		for _, r := range modules[file].Rules {
 			name := r.Head.Ref()[0].String()
 			if r.Head.Key != nil && r.Head.Value == nil && slices.Contains(effectNames, name) {
-				faults = append(faults, fmt.Errorf("%s:%d: %s is not in force: a file named "+
-					"_test.rego is only read to run its tests\nhint: move the rule to a file with "+
-					"another name", file, r.Location.Row, name))
+				faults = append(faults, fmt.Errorf("%s:%d: %s is not in force: a file whose "+
+					"name ends in _test.rego is only read to run its tests\nhint: move the rule "+
+					"to a file with another name", file, r.Location.Row, name))
 			}
 		}
 	}

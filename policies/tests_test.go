@@ -130,6 +130,8 @@ func TestLibraryTestsPass(t *testing.T) {
 	}
 }
 
+// TestLoadReadsFolders reads a folder like one that Kubernetes mounts: its files are links into the
+// hidden folder ..2026, which also has a second name, ..data.
 func TestLoadReadsFolders(t *testing.T) {
 	dir := folder(t, map[string]string{"..2026/mine.rego": mine,
 		"sub/other.rego": strings.Replace(mine, "gatekit.mine", "gatekit.other", 1),

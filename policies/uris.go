@@ -26,6 +26,7 @@ type parsedURI struct {
 	Fault string `json:"fault"`
 }
 
+// parseURI implements gatekit.uri.parse.
 func parseURI(text string) parsedURI {
 	fault := func(why string) parsedURI { return parsedURI{Fault: why} }
 	for _, r := range text {
@@ -110,6 +111,7 @@ func parseURI(text string) parsedURI {
 	asciiHost := u.Host
 	u.Special, u.Fault = hostKind(asciiHost, &u.Host)
 	// In notes://inbox and issue://42, the server's own scheme uses the host for another purpose.
+	// Such a host is no address and no local name.
 	if !uris.AlwaysHasHost(u.Scheme) && asciiHost != "localhost" && strings.Count(asciiHost,
 		".") != 3 &&
 		(u.Fault != "" ||
@@ -119,9 +121,9 @@ func parseURI(text string) parsedURI {
 	return u
 }
 
-// uriSpellings returns every URI that a server may take a URI for, in lower case. These are all
+// uriSpellings returns every URI as which a server may read a text, in lower case. These are all
 // decodings (see forEachDecoding), each unchanged and without "." and "..". uriSpellings returns an
-// error when there are too many decodings, or when the URI is too long.
+// error when there are too many decodings, or when the text is too long.
 func uriSpellings(text string) (all []string, err error) {
 	if len(text) > maxPathBytes {
 		return nil, errors.New("the URI is too long")
@@ -218,6 +220,7 @@ var reservedRanges = []struct {
 	{netip.MustParsePrefix("3fff::/20"), "documentation"},
 }
 
+// public6 contains all public IPv6 addresses.
 var public6 = netip.MustParsePrefix("2000::/3")
 
 // addressKind returns the kind of an address that is not public, or "".

@@ -11,14 +11,14 @@ import (
 	"gatekit/core/proxy"
 )
 
-// Limits of the requests of one server that wait until they are passed to the client.
+// Limits of the requests of one server.
 const (
-	maxWaitingRequests     = 1024
-	maxWaitingRequestBytes = 32 << 20
+	maxWaitingRequests = 1024     // requests that wait for their turn
+	maxUnansweredBytes = 32 << 20 // of all requests that the client has not answered
 )
 
-// turnInterval is how often a request that waits for its turn reports activity for its call.
-// Without these reports, the call would time out.
+// turnInterval is how often a request that waits for its turn reports activity for the client's
+// call. Without these reports, the call would time out.
 const turnInterval = 5 * time.Second
 
 // serverRequests holds the requests of a legacy server that the client has not answered. A limited
@@ -27,9 +27,9 @@ type serverRequests struct {
 	// has one element for each request that was passed to the client and is not answered yet
 	turns chan struct{}
 
-	mu      sync.Mutex
-	waiting map[mcp.ID]serverRequest
-	bytes   int // the size of all requests in waiting
+	mu         sync.Mutex
+	unanswered map[mcp.ID]serverRequest
+	bytes      int // the size of all requests in unanswered
 }
 
 // serverRequest is one request of a server that has not been answered.
@@ -42,22 +42,22 @@ type serverRequest struct {
 // at a time.
 func newServerRequests(limit int) serverRequests {
 	return serverRequests{turns: make(chan struct{}, limit),
-		waiting: make(map[mcp.ID]serverRequest)}
+		unanswered: make(map[mcp.ID]serverRequest)}
 }
 
 // begin adds a request. The returned context ends when the server cancels the request.
 func (r *serverRequests) begin(ctx context.Context, m *mcp.Message) (context.Context, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, isWaiting := r.waiting[m.ID()]; isWaiting {
+	if _, isUsed := r.unanswered[m.ID()]; isUsed {
 		return nil, errors.New("a request with this id has not been answered yet")
 	}
-	if len(r.waiting) >= cap(r.turns)+maxWaitingRequests ||
-		len(r.waiting) > 0 && r.bytes+m.Size() > maxWaitingRequestBytes {
+	if len(r.unanswered) >= cap(r.turns)+maxWaitingRequests ||
+		len(r.unanswered) > 0 && r.bytes+m.Size() > maxUnansweredBytes {
 		return nil, errors.New("too many requests wait for the client")
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	r.waiting[m.ID()] = serverRequest{cancel, m.Size()}
+	r.unanswered[m.ID()] = serverRequest{cancel, m.Size()}
 	r.bytes += m.Size()
 	return ctx, nil
 }
@@ -100,7 +100,7 @@ func (r *serverRequests) awaitTurn(ctx context.Context, h proxy.Handler) bool {
 func (r *serverRequests) end(id mcp.ID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	request, ok := r.waiting[id]
+	request, ok := r.unanswered[id]
 	if ok {
 		r.removeLocked(id)
 		request.cancel(nil)
@@ -110,8 +110,8 @@ func (r *serverRequests) end(id mcp.ID) bool {
 
 // removeLocked removes a request. The caller holds r.mu.
 func (r *serverRequests) removeLocked(id mcp.ID) {
-	r.bytes -= r.waiting[id].bytes
-	delete(r.waiting, id)
+	r.bytes -= r.unanswered[id].bytes
+	delete(r.unanswered, id)
 }
 
 // cancel ends the request that a server's notifications/cancelled names. It returns false when no
@@ -120,7 +120,7 @@ func (r *serverRequests) cancel(m *mcp.Message) bool {
 	raw, _ := m.Get("/requestId")
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	request, ok := r.waiting[mcp.ID(raw)]
+	request, ok := r.unanswered[mcp.ID(raw)]
 	if ok {
 		r.removeLocked(mcp.ID(raw))
 		request.cancel(&proxy.WithdrawnError{Notification: m})

@@ -16,7 +16,7 @@ type subscriptionFilter map[string]filterMember
 // filterMember is one member of a filter: true, or a list of resources or tasks.
 type filterMember struct {
 	isList bool
-	values []string // as JSON, as the client or the server wrote them
+	values []string // as JSON, as the client or the server wrote them; "true" if it is no list
 }
 
 // parseFilter returns the filter in the params of m.
@@ -50,7 +50,7 @@ func (f subscriptionFilter) covers(other subscriptionFilter) bool {
 	return true
 }
 
-// intersect returns the values that both m and other have.
+// intersect returns a member with the values that both m and other have.
 func (m filterMember) intersect(other filterMember) filterMember {
 	both := filterMember{isList: m.isList}
 	for _, v := range m.values {
@@ -118,9 +118,9 @@ func (f subscriptionFilter) hasEntryFor(m *mcp.Message) bool {
 }
 
 // wants reports whether the notification m is sent to the subscriber with the filter f. hasExact is
-// true when the filter of some subscriber asks for exactly the resource or task of m. If no filter
-// does, m may be about a part of a subscribed resource. Then every filter that asks for any
-// resource wants m.
+// true when the filter of the shared subscription asks for exactly the resource or task of m. If it
+// does not, m may be about a part of a subscribed resource. Then every subscriber that asks for any
+// resource gets m.
 func (f subscriptionFilter) wants(m *mcp.Message, hasExact bool) bool {
 	name, _ := neededEntry(m)
 	return name == "" || f.hasEntryFor(m) || !hasExact && len(f[name].values) > 0

@@ -139,9 +139,9 @@ func canonicalPath(text string) string {
 	return clean
 }
 
-// canonicalEscapes returns a text with canonical percent escapes, in upper case. It encodes the
-// characters that URL parsers encode in a path. It decodes the escapes of letters, digits and
-// "-._~", and keeps all other escapes.
+// canonicalEscapes returns a text with canonical percent escapes, whose hexadecimal digits are in
+// upper case. It encodes the characters that URL parsers encode in a path. It decodes the escapes
+// of letters, digits and "-._~", and keeps all other escapes.
 func canonicalEscapes(text string) string {
 	isPlain := func(c byte) bool {
 		return c > ' ' && c < 0x7f && strings.IndexByte("\"<>^`{|}%", c) < 0

@@ -1,6 +1,6 @@
 // Package uris reads URIs as the servers and clients of MCP read them. Two URIs that look different
-// may reach the same resource. The canonical spelling of a URI, and the other readings of it, find
-// such URIs. The policies and the plugin tools use them for resources.
+// may reach the same resource. Such URIs have the same canonical spelling, or share another
+// reading. Policies, built-in plugins and the proxy compare these readings.
 //
 // No function of this package makes a URI that is sent: messages keep the URI that the peer wrote.
 package uris

@@ -70,8 +70,8 @@ func parseConfig(config []byte) ([]string, error) {
 	return c.Words, err
 }
 
-// compile returns a pattern that matches all words. The longest words come first. So "Blue Heron"
-// is replaced as a whole even if "Blue" is a word, too.
+// compile returns a pattern that matches each of the words. The longest words come first. So "Blue
+// Heron" is replaced as a whole even if "Blue" is a word, too.
 func compile(words []string) *regexp.Regexp {
 	var patterns []string
 	for _, w := range words {
@@ -94,7 +94,9 @@ func (s stage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error)
 		pointer := t.Pointer()
 		switch spans := s.words.FindAllStringIndex(t.Value, -1); {
 		case len(spans) == 0 || t.Kind == mcp.NumberLeaf:
-		case t.Kind == mcp.NameLeaf: // not replaced: the client reads the member by its name
+		case t.Kind == mcp.NameLeaf:
+			// The name is not replaced, since the client reads the member by its name. The finding
+			// points to the object around the member, since the member's pointer has the code name.
 			denyReason, pointer = "the name of a member holds a code name",
 				pointer[:strings.LastIndexByte(pointer, '/')]
 			findings = append(findings, pipeline.Finding{Type: "codename", Pointer: pointer})

@@ -34,12 +34,12 @@ func stricter(a, b action) action { return min(a, b) }
 
 // settings is a valid configuration, with defaults filled in.
 type settings struct {
-	actions          [numFamilies]action
-	threshold        int
-	discountMentions bool   // texts about attacks score less
-	toServer         string // off, flag or same
-	allowUnlisted    bool   // items that were not listed may be used
-	scoring          classifierSettings
+	actions       [numFamilies]action
+	threshold     int
+	usesDiscount  bool   // texts about attacks score less
+	toServer      string // off, flag or same
+	allowUnlisted bool   // items that were not listed may be used
+	scoring       classifierSettings
 }
 
 // options is a configuration as it is written. schema.json describes it.
@@ -83,8 +83,7 @@ func parseConfig(config []byte) (settings, error) {
 		return settings{}, fmt.Errorf("injection: %w", err)
 	}
 	s := settings{actions: defaultActions, threshold: thresholds["standard"],
-		discountMentions: true,
-		toServer:         "flag", allowUnlisted: true}
+		usesDiscount: true, toServer: "flag", allowUnlisted: true}
 	var errs []error
 	fault := func(format string, a ...any) {
 		errs = append(errs, fmt.Errorf("injection: "+format, a...))
@@ -94,7 +93,7 @@ func parseConfig(config []byte) (settings, error) {
 		if !ok {
 			fault("sensitivity %q is not known: use relaxed, standard or strict", o.Sensitivity)
 		}
-		s.threshold, s.discountMentions = n, o.Sensitivity != "strict"
+		s.threshold, s.usesDiscount = n, o.Sensitivity != "strict"
 	}
 	for name, word := range o.Actions {
 		f, a := slices.Index(familyNames[:], name), slices.Index(actionNames[:], word)

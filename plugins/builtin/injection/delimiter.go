@@ -3,7 +3,7 @@ package injection
 import "strings"
 
 // markFinder finds marks in a text: the delimiters of chats, tags, addresses and pictures. Phrases
-// cannot describe marks.
+// describe only words, so marks are found by functions instead.
 type markFinder struct {
 	grammar      *grammar
 	text         normalizedText
@@ -66,9 +66,9 @@ var closingTags = map[string]markScore{
 	"important":        {2, 2},
 }
 
-// find looks for a mark that begins with the byte at i. It appends the hit of a mark to hits. It
-// appends an address or a picture to tokens, as a word that phrases can name. position is the
-// position of i, counted in words.
+// find looks for a mark that begins with the byte at i, or for a label that ends with it. It
+// appends the hit of a mark to hits. It appends an address or a picture to tokens, as a word that
+// phrases can name. position is the position of i, counted in words.
 func (m *markFinder) find(i, position int, tokens *[]token, hits *[]hit) {
 	s := m.text.text
 	rest := s[i:]
@@ -106,7 +106,7 @@ func (m *markFinder) find(i, position int, tokens *[]token, hits *[]hit) {
 	case '!':
 		if strings.HasPrefix(rest, "![") {
 			word(m.grammar.picture, 2)
-			m.readImage(rest, add)
+			m.readPicture(rest, add)
 		}
 	}
 }
@@ -116,8 +116,8 @@ type addHit func(id int, name string, score markScore, n int)
 
 // The number of bytes that are read for a mark, and for the address of a picture.
 const (
-	maxMark  = 48
-	maxImage = 2048
+	maxMark    = 48
+	maxPicture = 2048
 )
 
 // readAngle reads a mark that begins with "<".
@@ -233,9 +233,9 @@ func (m *markFinder) readLabel(s string, i int, add addHit) {
 	}
 }
 
-// readImage reads a picture in Markdown. The query of its address may carry data away.
-func (m *markFinder) readImage(rest string, add addHit) {
-	rest = rest[:min(len(rest), maxImage)]
+// readPicture reads a picture in Markdown. The query of its address may carry data away.
+func (m *markFinder) readPicture(rest string, add addHit) {
+	rest = rest[:min(len(rest), maxPicture)]
 	i := strings.Index(rest, "](")
 	if i < 0 || strings.IndexByte(rest[:i], '\n') >= 0 {
 		return

@@ -8,8 +8,8 @@ import (
 
 // How many words before and after the beginning of a hit are searched for words about attacks.
 const (
-	mentionsBefore = 18
-	mentionsAfter  = 24
+	wordsBefore = 18
+	wordsAfter  = 24
 )
 
 // discount lowers the scores of hits that are quoted, or that have words about attacks nearby,
@@ -18,10 +18,10 @@ func (g *grammar) discount(s string, tokens []token, hits []hit, isDefinition bo
 	for i := range hits {
 		h := &hits[i]
 		attack, about := 0, 0
-		first, _ := slices.BinarySearchFunc(tokens, h.position-mentionsBefore,
+		first, _ := slices.BinarySearchFunc(tokens, h.position-wordsBefore,
 			func(t token, position int32) int { return cmp.Compare(t.position, position) })
 		for _, t := range tokens[first:] {
-			if t.position > h.position+mentionsAfter {
+			if t.position > h.position+wordsAfter {
 				break
 			}
 			from := int(t.from)

@@ -11,7 +11,7 @@
 //     it: by a call, a prompt, a resource, a skill, a file of a hidden skill, a URI that only a
 //     hidden template matches, a subscription or a completion. Other spellings of a URI make no
 //     difference. Once its definition is harmless again, the item may be used.
-//   - The action strip also removes a text that is encoded. All other bytes stay the same.
+//   - The action strip removes encoded text, too. It leaves all other bytes of a message unchanged.
 //   - Names are never rewritten: an item with a dangerous name or URI is hidden.
 //   - Reasons and findings hold no content of a message. They hold names of families and rules, and
 //     pointers.

@@ -111,8 +111,8 @@ func (m *spanMerger) add(h hiddenSpan) {
 	m.yield(h)
 }
 
-// addHidden adds a span for the n bytes at i. If the last span ends at i and has the same rule, it
-// extends that span instead.
+// addHidden adds a span for the n bytes at i. If the last span ends at i and has the same rule,
+// addHidden extends that span instead.
 func (m *spanMerger) addHidden(i, n int, rule string) {
 	if m.hasLast && m.last.To == i && m.last.rule == rule {
 		m.last.To += n

@@ -12,7 +12,8 @@ import (
 // letters. A list of all these spans would take many times the memory of the text.
 func TestManyHiddenSpansTakeLittleMemory(t *testing.T) {
 	const size, allowed = 4 << 20, 20 // bytes, and allocated bytes for each of them
-	text := strings.Repeat("i\u200bg\u200bn\u200bo\u200br\u200be ", size/25)
+	const word = "i\u200bg\u200bn\u200bo\u200br\u200be "
+	text := strings.Repeat(word, size/len(word))
 	s := newTestStage(t, `{}`)
 	m := labelled{Text: text}.message()
 	m.Kind, m.Direction = mcp.Request, mcp.ToServer

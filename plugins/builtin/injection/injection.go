@@ -38,9 +38,9 @@ func newStage(config []byte, c Classifier) (sdk.Stage, error) {
 		return nil, err
 	}
 	s := &stage{settings: settings, classifier: c, memory: newListMemory()}
-	s.scorer = textScorer{defaultGrammar(), &s.actions, s.settings.discountMentions}
+	s.scorer = textScorer{defaultGrammar(), &s.actions, s.settings.usesDiscount}
 	switch {
-	case c != nil && s.scoring.maxBytes == 0:
+	case c != nil && s.scoring.maxBytes == 0: // the option classifier is not set
 		s.scoring = classifierDefaults
 	case c == nil && s.scoring.url != "":
 		s.classifier = newHTTPClassifier(s.scoring.url)

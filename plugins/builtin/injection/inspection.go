@@ -30,7 +30,7 @@ type inspection struct {
 	isDefinition bool            // the texts are definitions or instructions, not content
 	base         string          // the pointer of the item in the message; "" for a message
 	namePointers map[string]bool // the pointers of names, which cannot be stripped
-	bestHits     map[int]hit     // the highest hit of each rule in an item; nil for a message
+	bestHits     map[int]hit     // by rule, the hit with the highest score; nil for a message
 
 	action     action            // the strictest action so far
 	families   [numFamilies]bool // the families that asked for an action

@@ -254,6 +254,7 @@ func (s *stage) listVerdict(ctx context.Context, m *mcp.Message, method mcp.Meth
 		return sdk.Verdict{}, err
 	}
 	v.Findings = append(v.Findings, in.findings...)
+	// A single edit without a pointer renames members: it replaces the whole body, with the list.
 	if in.action <= actionHide || len(edits) == 1 && edits[0].Pointer == "" {
 		return sdk.Deny(in.reason(), v.Findings...), nil
 	}

@@ -97,11 +97,11 @@ func isActedOn(v sdk.Verdict) bool { return v.Action != pipeline.Allow }
 // sensitivities are the values of the option, in the order of the columns in doc.go.
 var sensitivities = [3]string{"relaxed", "standard", "strict"}
 
-// countActedOn returns, by family, how many texts are acted on, and how many there are. If show is
-// set, it logs texts. If wrong is set, these are the texts that are acted on; otherwise, these are
-// the texts that are not acted on.
+// countActedOn returns, by family, how many texts are acted on, and how many there are. areHarmless
+// is true if the texts are harmless, and false if they are attacks. If show is set, countActedOn
+// logs the harmless texts that are acted on, or the attacks that are not acted on.
 func countActedOn(t testing.TB, rows []labelled, sensitivity string, show bool,
-	wrong bool) (actedOn, all map[string]int) {
+	areHarmless bool) (actedOn, all map[string]int) {
 	actedOn, all = map[string]int{}, map[string]int{}
 	for _, l := range rows {
 		s := newTestStage(t, `{"sensitivity":"`+sensitivity+`"}`)
@@ -110,7 +110,7 @@ func countActedOn(t testing.TB, rows []labelled, sensitivity string, show bool,
 		if isActedOn(v) {
 			actedOn[l.Family]++
 		}
-		if show && isActedOn(v) == wrong {
+		if show && isActedOn(v) == areHarmless {
 			t.Logf("%s %s: %q %v", sensitivity, l.Family, l.Text, v.Findings)
 		}
 	}

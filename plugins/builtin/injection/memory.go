@@ -114,10 +114,10 @@ func (m *listMemory) templates(principal, server string) (hidden, shown []string
 	return hidden, shown
 }
 
-// hidesSkillWith reports whether a URI is in the directory of a hidden skill of the server. Of
+// isInHiddenSkill reports whether a URI is in the directory of a hidden skill of the server. Of
 // nested skills, the innermost skill decides. A URI that is too long to compare counts as a file of
 // a hidden skill if there is one. The URI has its canonical spelling.
-func (m *listMemory) hidesSkillWith(principal, server, uri string) bool {
+func (m *listMemory) isInHiddenSkill(principal, server, uri string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	l := m.find(principal)

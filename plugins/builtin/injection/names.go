@@ -94,8 +94,9 @@ func (item *listedItem) collectMentions(s string) {
 	}
 }
 
-// isDistinctive reports whether a word can only be a name: it is not short, and has an underscore,
-// a hyphen or a capital inside.
+// isDistinctive reports whether a word looks like the name of a tool: it is not short, and has an
+// underscore, a hyphen or a capital inside. A word in which all letters are capitals needs an
+// underscore or a hyphen.
 func isDistinctive(word string) bool {
 	if len(word) < 6 {
 		return false

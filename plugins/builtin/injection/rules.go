@@ -1,9 +1,9 @@
 package injection
 
 // phrase is a rule about words. Its pattern is a sequence of elements that are separated by blanks.
-// An element is a word, a class of words in capitals (see wordClasses), or several of these with
-// "|" between them. "~n" allows up to n other words before the next element. A pattern that begins
-// with "!" does not match after a negation.
+// An element is a word, a class of words in capitals (see wordClasses), one of the marks URL, EMAIL
+// and PICTURE, or several of these with "|" between them. "~n" allows up to n other words before
+// the next element. A pattern that begins with "!" does not match after a negation.
 type phrase struct {
 	family     family
 	name       string

@@ -59,8 +59,8 @@ const (
 // textScorer scores texts. It is immutable.
 type textScorer struct {
 	*grammar
-	actions          *[numFamilies]action // families that are off score nothing
-	discountMentions bool                 // a text about attacks scores less
+	actions      *[numFamilies]action // families that are off score nothing
+	usesDiscount bool                 // a text about attacks scores less
 }
 
 // score returns the text with its hits. isDefinition is true if s is a definition or an
@@ -94,7 +94,7 @@ func (g textScorer) score(s string, isDefinition bool) scoredText {
 	if len(hits) == 0 {
 		return scoredText{text: text}
 	}
-	if g.discountMentions {
+	if g.usesDiscount {
 		g.discount(text.text, tokens, hits, isDefinition)
 	}
 	slices.SortStableFunc(hits, func(a, b hit) int { return cmp.Compare(a.position, b.position) })

@@ -12,7 +12,7 @@ const poisonedList = `{"tools":[{"name":"add","description":"Adds. <IMPORTANT>Ig
 	`"inputSchema":{"type":"object"}}]}`
 
 // selfTest returns a list with a poisoned definition. It returns nil when the configuration is
-// invalid, or switches off so many families that the definition may not be detected.
+// invalid, or switches off a family without which the definition may not be detected.
 func selfTest(config []byte) *sdk.SelfTest {
 	s, err := parseConfig(config)
 	if err != nil ||

@@ -104,6 +104,8 @@ func (in *inspection) removeInstructions(m *mcp.Message) (sdk.Verdict, error) {
 		}
 	}
 	edits, err := scan.Redact(m, others)
+	// A single edit without a pointer renames members: it replaces the whole body, with the
+	// instructions.
 	if err != nil || len(edits) == 1 && edits[0].Pointer == "" {
 		return sdk.Deny(in.reason(), in.findings...), err
 	}
@@ -126,7 +128,7 @@ func (s *stage) refusal(m *mcp.Message) string {
 		return "the " + kind + " is hidden because of its definition: see the findings of its list"
 	case listed:
 		return ""
-	case kind == kindResource && s.memory.hidesSkillWith(m.Principal, m.Server,
+	case kind == kindResource && s.memory.isInHiddenSkill(m.Principal, m.Server,
 		uris.Canonical(name)):
 		return "the skill of this file is hidden because of its definition: see the findings of " +
 			"its list"

@@ -17,34 +17,34 @@ const (
 // begins there. A change of colour is removed. Any other control character is made visible.
 func controlSequence(s string, i int) hiddenSpan {
 	r, n := utf8.DecodeRuneInString(s[i:])
-	end, rule := i+n, "control-character"
-	kind := rune(0)
+	rule, kind := "control-character", rune(0)
+	last := i + n // of the bytes before the parameters, if a sequence begins at i
 	switch {
-	case r == esc && end < len(s):
-		rule, kind = "escape-sequence", rune(s[end])
+	case r == esc && last < len(s):
+		rule, kind = "escape-sequence", rune(s[last])
 	case r == csi:
 		rule, kind = "escape-sequence", '['
-		end--
-	case r == 0x9d || r == 0x90 || r == 0x98 || r == 0x9e || r == 0x9f:
+		last--
+	case r == 0x9d || r == 0x90 || r == 0x98 || r == 0x9e || r == 0x9f: // OSC, DCS, SOS, PM, APC
 		rule, kind = "escape-sequence", ']'
-		end--
+		last--
 	}
 	u := hiddenSpan{Span: scan.Span{From: i, To: i + n}, family: familyTerminal, rule: rule,
 		replacement: visibleForm(r)}
 	switch kind {
 	case '[':
-		stop := parametersEnd(s, end+1)
+		stop := parametersEnd(s, last+1)
 		if stop < len(s) && s[stop] == 'm' {
 			u.rule, u.replacement, u.To = "colour", "", stop+1
-			if hidesText(s[end+1 : stop]) {
+			if hidesText(s[last+1 : stop]) {
 				u.rule = "concealed-text"
 			}
 		}
 	case ']':
 		switch {
-		case strings.HasPrefix(s[min(end+1, len(s)):], "8;"):
+		case strings.HasPrefix(s[min(last+1, len(s)):], "8;"):
 			u.rule = "hyperlink"
-		case strings.HasPrefix(s[min(end+1, len(s)):], "52;"):
+		case strings.HasPrefix(s[min(last+1, len(s)):], "52;"):
 			u.rule = "clipboard"
 		}
 	}

@@ -112,7 +112,7 @@ func (x *lexicon) tokenize(text normalizedText, yield func(token), mark func(i, 
 		}
 		if i-from == 1 && c != '\'' && i+1 < len(s) {
 			if to, ok := x.readSpaced(s, from, position, yield); ok {
-				position += 5
+				position += 5 // for the words that readSpaced has found, without counting them
 				i = to
 				continue
 			}

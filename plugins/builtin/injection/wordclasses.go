@@ -19,9 +19,6 @@ var wordClasses = map[string]string{
 		antérieures antérieurs dessus anteriores previas previos anterior previa precedenti
 		precedente предыдущие предыдущих прежние прежних прошлые вышеуказанные ранее 之前 以前 以上 上面
 		先前 此前 前面 上述 これまで 以前の 上記 前の 今まで`,
-	"ALL": `
-		all any every everything your each whatever anything alle alles sämtliche toutes tous
-		tout todas todos todo tutte tutti todos все всё всех 所有 全部 一切 任何 すべて 全て 全部`,
 	"THAT": `this that these those the your my its`,
 	"INSTR": `
 		instructions instruction prompt prompts guidelines guideline directives directive
@@ -39,9 +36,6 @@ var wordClasses = map[string]string{
 	"GUARDS": `
 		filters filter protocols protocol guidelines guideline restrictions checks measures
 		policies policy rules guardrails instructions limits limitations`,
-	"NEG": `
-		not never dont doesnt mustnt shouldnt without no cannot nie nicht nichts kein keine ne
-		pas jamais no nunca non mai não не никогда 不要 不得 不能 别 切勿 勿 ないで`,
 	"NOT": `
 		not never don't dont mustn't shouldn't cannot can't refrain avoid nie nicht nichts
 		niemals ne n'en jamais nunca non não не никогда 不要 不得 别 切勿 勿`,
@@ -96,7 +90,6 @@ var wordClasses = map[string]string{
 		reveal print repeat output leak dump show tell give recite expose echo write return
 		zeige zeig nenne gib affiche affichez montre muestra muéstrame revela mostra mostre
 		выведи покажи 输出 显示 告诉 透露 泄露 表示 表示して 教えて`,
-	"CONTENTS": `content contents value values output`,
 	"AI": `
 		chatbots robot robots bots automated ai ais llm llms assistant assistants chatbot
 		copilot claude chatgpt gpt gemini agent agents model models bot ki assistent`,
@@ -120,12 +113,6 @@ var wordClasses = map[string]string{
 	"NEW": `
 		new updated revised real actual true latest neue nouvelle nouvelles nuevas nuevos новые
 		新的 新しい`,
-	"TASK": `
-		task goal objective mission purpose job assignment order orders instruction instructions
-		directive directives`,
-	"WHEN": `when whenever if once while before after prior`,
-	"MUST": `
-		must should always required needs need mandatory imperative shall first have`,
 	"ATTACK": `
 		attack attacks attacker attackers injection injections jailbreak jailbreaks malicious
 		owasp adversary adversarial cve vulnerability exploit poisoning poisoned threat threats

@@ -8,7 +8,8 @@ import (
 	"gatekit/core/mcp"
 )
 
-// cutter cuts the items of a result's content, in order, until the limits are used up.
+// cutter cuts the content of a result to its limits. It takes the items in order, and keeps text
+// and media until a limit is used up.
 type cutter struct {
 	format         resultFormat
 	textLeft       int // bytes of text that may still be kept

@@ -83,10 +83,11 @@
 // A call ends with its response, an error, or the client's notifications/cancelled. A stage does
 // not see that a later stage or policy denies the request, that an earlier stage denies the
 // response, that the server dies, or that the client disconnects. In these cases the call counts as
-// open until timeout has passed without activity. The time is ten minutes while the client answers
-// a question of the server. Until then, the option concurrent may deny calls that it should admit.
-// The option is meant for servers that cannot do much at once, and no default rule has it. Rates do
-// not have this problem, because they count the messages that passed this stage.
+// open until timeout has passed without activity. If the client has a question of the server to
+// answer, at least ten minutes must have passed. Until then, the option concurrent may deny calls
+// that it should admit. The option is meant for servers that cannot do much at once, and no default
+// rule has it. Rates do not have this problem, because they count the messages that passed this
+// stage.
 //
 // # What it does not limit
 //

@@ -14,12 +14,12 @@ import (
 // Limits on the number of entries. When a limit is reached, entries that no longer affect a verdict
 // are removed. If no entry can be removed, messages are denied.
 const (
-	maxCounters      = 1024    // of one principal
-	maxAllCounters   = 1 << 18 // of all principals
-	maxOpenRequests  = 4096    // of one principal
-	maxHistories     = 256     // of one principal; a further one replaces the least active
-	maxAllHistories  = 8192    // of all principals
-	sweepInterval    = time.Minute
+	maxCounters      = 1024        // of one principal
+	maxAllCounters   = 1 << 18     // of all principals
+	maxOpenRequests  = 4096        // of one principal
+	maxHistories     = 256         // of one principal; a further one replaces the least active
+	maxAllHistories  = 8192        // of all principals
+	sweepInterval    = time.Minute // between two regular sweeps
 	minSweepInterval = time.Second // between two sweeps that make room
 )
 

@@ -106,8 +106,9 @@ func concat(parts ...any) (b []byte) {
 // and everything else in the body.
 func (r *result) limitContent(ctx context.Context, m *mcp.Message,
 	f resultFormat) (sdk.Verdict, error) {
-	content, notArray := m.Get(f.content)
-	if notArray = notArray && content[0] != '['; notArray {
+	content, exists := m.Get(f.content)
+	notArray := exists && content[0] != '['
+	if notArray {
 		content = nil // only an array can be cut, so the content counts as other bytes
 	}
 	var structured []byte

@@ -1,7 +1,7 @@
 package pii
 
 // luhn reports whether the last digit is the Luhn checksum, as on cards and in some ids. In this
-// file, digits are values from 0 to 9.
+// file, the parameters named digits hold values from 0 to 9.
 func luhn(digits []byte) bool {
 	sum := 0
 	for i := range digits {

@@ -117,10 +117,10 @@
 //
 // With six locales, the false phone numbers are random numbers that could be dialled.
 //
-// The table lists the paragraphs with a false alarm, with the default configuration and with all
-// locales. The alarms are real addresses, and one number of a section. There are no false alarms in
-// the definitions of three published servers (testdata/servers.json: 36 tools, prompts, resources,
-// instructions).
+// The table lists the paragraphs with a false alarm. The numbers are the same with the default
+// configuration and with all locales. The alarms are real addresses, and one number of a section.
+// There are no false alarms in the definitions of three published servers (testdata/servers.json:
+// 36 tools, prompts, resources, instructions).
 //
 //	this project's own documents          0 of  458 paragraphs
 //	Go's doc folder                       0 of 1674

@@ -19,9 +19,9 @@ func newGenerator(seed uint64) generator { return generator{rand.New(rand.NewPCG
 // pick returns one of the values.
 func pick[T any](g generator, of ...T) T { return of[g.IntN(len(of))] }
 
-// from returns the pattern with a random digit for each #, a capital for each | and a hexadecimal
+// fill returns the pattern with a random digit for each #, a capital for each | and a hexadecimal
 // digit for each ^.
-func (g generator) from(pattern string) string {
+func (g generator) fill(pattern string) string {
 	b := []byte(pattern)
 	for i, c := range b {
 		switch c {
@@ -63,7 +63,7 @@ func withLuhn(s string) string {
 }
 
 func (g generator) card() string {
-	n := withLuhn(g.from(pick(g, "4##############", "4##############", "51#############",
+	n := withLuhn(g.fill(pick(g, "4##############", "4##############", "51#############",
 		"54#############", "2221###########", "34############", "37############", "6011###########",
 		"3530###########", "36###########", "62#############")))
 	sep := pick(g, "", "", " ", " ", "-", ".")
@@ -85,7 +85,7 @@ func (g generator) iban() string {
 		"CH#################",
 		"PL########################", "SE####################", "NO###########",
 		"AT################", "BE############")
-	bban := g.from(country[2:])
+	bban := g.fill(country[2:])
 	digits := ""
 	for _, c := range bban + country[:2] + "00" {
 		if c >= 'A' {
@@ -109,7 +109,7 @@ func (g generator) iban() string {
 }
 
 func (g generator) phone() string {
-	return g.from(pick(g, "+1 21# 55#-####", "+1-415-55#-####", "(312) 55#-####",
+	return g.fill(pick(g, "+1 21# 55#-####", "+1-415-55#-####", "(312) 55#-####",
 		"212-55#-####", "646.55#.####", "+44 20 7946 ####", "020 7946 ####", "07700 900###",
 		"+44 (0)161 496 ####", "+49 30 2#######", "030 2#######",
 		"+49 151 2#######", "+33 6 12 ## ## ##", "06 12 ## ## ##", "01.42.6#.##.##",
@@ -129,7 +129,7 @@ func (g generator) email() string {
 
 func (g generator) ip() string {
 	octet := func() int { return 1 + g.IntN(254) }
-	h := func() string { return g.from("^^^") }
+	h := func() string { return g.fill("^^^") }
 	switch g.IntN(8) {
 	case 0:
 		return "2a00:1" + h() + ":" + "4001:8" + h()[:2] + "::200e"
@@ -150,14 +150,14 @@ func (g generator) national() (findingType, word, value string) {
 	for {
 		switch g.IntN(15) {
 		case 0:
-			n := g.from("5########")
+			n := g.fill("5########")
 			return "us-ssn", "SSN", pick(g, grouped(n[:3]+"12"+n[5:], "-", 3, 2), n[:3]+"12"+n[5:])
 		case 1:
-			n := pick(g, "AB", "CE", "JK", "SW", "YZ") + g.from("######") + pick(g,
+			n := pick(g, "AB", "CE", "JK", "SW", "YZ") + g.fill("######") + pick(g,
 				"A", "B", "C", "D")
 			return "gb-nino", "National Insurance", pick(g, n, grouped(n, " ", 2, 2, 2, 2))
 		case 2:
-			n, sum := g.from("4########"), 0
+			n, sum := g.fill("4########"), 0
 			for i := range 9 {
 				sum += int(n[i]-'0') * (10 - i)
 			}
@@ -166,7 +166,7 @@ func (g generator) national() (findingType, word, value string) {
 				return "gb-nhs", "NHS number", pick(g, n, grouped(n, " ", 3, 3))
 			}
 		case 3:
-			n := withLuhn(g.from("1#######"))
+			n := withLuhn(g.fill("1#######"))
 			return "ca-sin", "SIN", pick(g, n, grouped(n, " ", 3, 3), grouped(n, "-", 3, 3))
 		case 4:
 			digits := g.Perm(10)
@@ -186,7 +186,7 @@ func (g generator) national() (findingType, word, value string) {
 			return "de-steuer-id", "Steuer-ID", pick(g, n, grouped(n, " ", 2, 3, 3))
 		case 5:
 			n := fmt.Sprintf("%d%02d%02d%s", 1+g.IntN(2), 30+g.IntN(69), 1+g.IntN(12),
-				g.from("75######"))
+				g.fill("75######"))
 			var v int
 			fmt.Sscan(n, &v)
 			n += fmt.Sprintf("%02d", 97-v%97)
@@ -203,7 +203,7 @@ func (g generator) national() (findingType, word, value string) {
 			return "it-codice-fiscale", "codice fiscale",
 				pick(g, "RSSMRA85T10A562S", "MRTMTT91D08F205J", "MLLSNT82P65Z404U")
 		case 9:
-			n, sum := g.from("1#######"), 0
+			n, sum := g.fill("1#######"), 0
 			for i := range 8 {
 				sum += int(n[i]-'0') * (9 - i)
 			}
@@ -211,24 +211,24 @@ func (g generator) national() (findingType, word, value string) {
 				return "nl-bsn", "BSN", n + fmt.Sprint(sum%11)
 			}
 		case 10:
-			n, sum := date+g.from("####"), 0
+			n, sum := date+g.fill("####"), 0
 			for i, w := range []int{1, 3, 7, 9, 1, 3, 7, 9, 1, 3} {
 				sum += int(n[i]-'0') * w
 			}
 			return "pl-pesel", "PESEL", n + fmt.Sprint((10-sum%10)%10)
 		case 11:
-			n := withLuhn(date + g.from("###"))
+			n := withLuhn(date + g.fill("###"))
 			return "se-personnummer", "personnummer", pick(g, n[:6]+"-"+n[6:], "19"+n[:6]+"-"+n[6:],
 				n)
 		case 12:
-			n := date + g.from("1##")
+			n := date + g.fill("1##")
 			var v int
 			fmt.Sscan(n, &v)
 			n += fmt.Sprintf("%02d", 97-v%97)
 			return "be-national-number", "rijksregisternummer", pick(g, n,
 				fmt.Sprintf("%s.%s.%s-%s.%s", n[:2], n[2:4], n[4:6], n[6:9], n[9:]))
 		case 13:
-			n := g.from("#########")
+			n := g.fill("#########")
 			for len(n) < 11 {
 				sum := 0
 				for i := range len(n) {
@@ -246,7 +246,7 @@ func (g generator) national() (findingType, word, value string) {
 
 // hardNegative returns a text that looks like personal data but contains none.
 func (g generator) hardNegative() string {
-	return g.from(pick(g,
+	return g.fill(pick(g,
 		"order ##########", "Order no. 4###############", "invoice INV-2024-######",
 		"order #: ###-#######-#######", "ticket #######", "case 00######", "PO 45########",
 		"commit ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^", "index ^^^^^^^..^^^^^^^ 100644",

@@ -64,7 +64,7 @@ func isNIR(d []byte) bool {
 }
 
 // hasNIRBirth reports whether the sex and the month of an NIR are valid. A month that is unknown is
-// written as 20 or more.
+// written as 20, 30 to 42, or 50 and more.
 func hasNIRBirth(d []byte) bool {
 	month := digitsValue(d[3:5])
 	return containsByte("\x01\x02\x03\x04\x07\x08", d[0]) && (month >= 1 && month <= 12 ||

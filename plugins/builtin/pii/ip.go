@@ -77,7 +77,7 @@ func (t *search) isLikelyAddress(i, end int, octets [4]int) bool {
 	if end+1 < len(s) && (s[end] == ':' || s[end] == '/') && isDigit(s[end+1]) {
 		return true // a port or the length of a prefix
 	}
-	return max(octets[0], octets[1], octets[2], octets[3]) > 63
+	return max(octets[0], octets[1], octets[2], octets[3]) > 63 // versions seldom have such parts
 }
 
 // findIPv6 looks for an IPv6 address around the colon at i, which is the first in its word.
@@ -132,8 +132,8 @@ var specialPurpose = func() (p []netip.Prefix) {
 }()
 
 // isReportable reports whether the address may belong to somebody: a public IPv4 address, also
-// within NAT64, or an IPv6 address of 2000::/3. With the option ip.private, other
-// addresses are reportable, too.
+// within NAT64, or an IPv6 address of 2000::/3. With the option ip.private, other addresses are
+// reportable, too.
 func (t *search) isReportable(a netip.Addr) bool {
 	if nat64.Contains(a) {
 		b := a.As16()

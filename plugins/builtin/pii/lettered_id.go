@@ -50,7 +50,7 @@ func (t *search) findSpacedLetterDigits(i, end int) (to int, ok bool) {
 }
 
 // findNINO looks for a British National Insurance number: two letters at index from, six digits at
-// index i, and a letter.
+// index i, and a letter. A number without the last letter needs a word nearby.
 func (t *search) findNINO(from, i int) (end int, ok bool) {
 	s, k := t.text, i
 	for n := range 6 {
@@ -192,7 +192,8 @@ func isCodiceFiscale(c [16]byte) bool {
 	return c[15] == byte('A'+sum%26)
 }
 
-// oddPositionValues are the values of characters in odd positions, for the check letter.
+// oddPositionValues are the values of characters in odd positions, for the check letter. The first
+// position is 1.
 var oddPositionValues = [26]int{1, 0, 5, 7, 9, 13, 15, 17, 19, 21, 2, 4, 18, 20, 11, 3, 6, 8, 12,
 	14, 16,
 	10, 22, 25, 24, 23}

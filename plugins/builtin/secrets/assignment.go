@@ -22,7 +22,7 @@ func splitAssignment(expr string) (names, value string, ok bool) {
 	if !found {
 		return "", "", false
 	}
-	rest = strings.TrimPrefix(rest, ")")
+	rest = strings.TrimPrefix(rest, ")") // the end of a group (?i:…) around the name
 	if value, found = strings.CutPrefix(rest, assignOperator+valueStart); !found {
 		return "", "", false
 	}
@@ -61,11 +61,10 @@ var byteClasses = func() (classes [256]byte) {
 	return classes
 }()
 
-// The longest gap and the longest opening of an assignment, in bytes, as nameEnd and valueStart
-// allow them.
+// The longest gap and the longest opening of an assignment, in bytes.
 const (
-	maxGap     = 25
-	maxOpening = 10
+	maxGap     = 20 + 5 // see nameEnd
+	maxOpening = 3 + 7  // an operator without its first byte, and valueStart
 )
 
 // findValue reports whether an operator and a value that fits the rule may follow the name that

@@ -193,7 +193,7 @@ func (c *config) selectRules(all []ruleSource) ([]ruleSource, error) {
 		selected = append(selected, ruleSource{ID: a.ID, Regex: a.Regex, Keywords: a.Keywords,
 			SecretGroup: a.SecretGroup, Entropy: a.Entropy})
 	}
-	ids = append(ids, entropyID) // not in all, because the rule has an option of its own
+	ids = append(ids, entropyID) // only for allow: the option entropy enables the rule
 	for i, a := range c.Allow {
 		if a.Rule != "" {
 			checkID(fmt.Sprintf("allow[%d].rule", i), a.Rule)

@@ -106,10 +106,10 @@ func findURLPassword(s string, at int) (password []span, until int) {
 	if n := strings.IndexAny(authority, " \t\r\n/?#\"'`<>\\"); n >= 0 {
 		authority = authority[:n]
 	}
-	host := strings.LastIndexByte(authority, '@')
-	user := strings.IndexByte(authority, ':')
-	if user < 0 || host < user+4 || host+1 == len(authority) {
+	userEnd := strings.IndexByte(authority, ':')
+	end := strings.LastIndexByte(authority, '@')
+	if userEnd < 0 || end < userEnd+4 || end+1 == len(authority) { // no host, or a short password
 		return nil, at
 	}
-	return []span{{at + user + 1, at + host}}, at + host
+	return []span{{at + userEnd + 1, at + end}}, at + end
 }

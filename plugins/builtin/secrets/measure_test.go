@@ -108,7 +108,8 @@ func TestRecallAndPrecision(t *testing.T) {
 		total.found+total.foundByOther, total.foundByOther,
 		total.negative, total.wrong, total.holdsOtherSecret)
 	if total.wrong > 0 {
-		t.Errorf("%d near misses are detected as secrets", total.wrong)
+		t.Errorf("%d near misses are detected as the secrets that they resemble, want none",
+			total.wrong)
 	}
 }
 

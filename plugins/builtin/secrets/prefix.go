@@ -113,7 +113,7 @@ func (x *prefixParser) prefixes(re *syntax.Regexp) []prefix {
 	return prefixes
 }
 
-// extend appends the beginning of the regex to all prefixes, in place.
+// extend returns all prefixes, extended by the beginning of the regex. It may change all in place.
 func (x *prefixParser) extend(all []partialPrefix, re *syntax.Regexp) []partialPrefix {
 	switch re.Op {
 	case syntax.OpEmptyMatch, syntax.OpBeginLine, syntax.OpEndLine, syntax.OpBeginText,

@@ -27,7 +27,7 @@ type ruleSource struct {
 	ID          string
 	Description string
 	Regex       string
-	Path        string
+	Path        string // of files; not used, since messages have no file names
 	Entropy     float64
 	SecretGroup int
 	Keywords    []string
@@ -36,7 +36,7 @@ type ruleSource struct {
 	Off         bool // the rule applies only if the configuration enables it
 }
 
-// ruleChange says how Gatekit uses a rule of gitleaks in another way than gitleaks, and why.
+// ruleChange describes how Gatekit uses a rule of gitleaks differently, and why.
 type ruleChange struct {
 	ID    string
 	Why   string

@@ -37,8 +37,8 @@ func (p pattern) matches(name string) bool {
 	return false
 }
 
-// decodedURI returns the canonical spelling of a URI as a server reads it that decodes percent
-// escapes before it splits the path. It also resolves the dot segments of a URI without host, such
+// decodedURI returns the canonical spelling of a URI as it is read by servers that decode percent
+// escapes before they split the path. It also resolves the dot segments of a URI without host, such
 // as memo:a/../b.
 func decodedURI(text string) string {
 	text = uris.Canonical(text)

@@ -20,7 +20,7 @@ func (s *legacySession) mayEnd() bool {
 }
 
 // endUse notes that a request or notification has ended. If the session is unused now, endUse wakes
-// the starts that wait for a place. One of them may then end the session's process.
+// the starts that wait for a slot. One of them may then end the session's process.
 func (s *legacySession) endUse() {
 	if s.state.endUse() && s.dialer.owner != nil {
 		s.opts.Processes.wake()

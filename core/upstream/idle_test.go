@@ -191,7 +191,7 @@ func TestProcessIsKept(t *testing.T) {
 				if c.use != nil {
 					c.use(t, s, l.Last(t))
 				}
-				time.Sleep(29 * time.Minute)
+				time.Sleep(29 * time.Minute) // a task keeps its server for at most 30 minutes
 				if l.Last(t).HasEnded() {
 					t.Error("the process has ended, want it kept")
 				}
@@ -407,7 +407,7 @@ func TestProcessesOfAPrincipalAreBounded(t *testing.T) {
 			t.Errorf("the counts are %+v, want one process running, one ended, one refused", got)
 		}
 
-		// a start that waits gets the place of a session that ends
+		// a start that waits gets the slot of a session that ends
 		e := serverB.open(t, "ann")
 		upstreamtest.StartCall(t, e, e.client, strings.Replace(initializeRequest, `"c"`, `"f"`, 1))
 		before := serverB.Count()

@@ -257,7 +257,7 @@ func (l *legacyHTTP) deliver(stream, target *pendingCall, m *mcp.Message) {
 	}
 	d := delivery{size: m.Size(), run: run}
 	if isDroppable(m) {
-		d.dropped = func() { l.records.dropQuickly(m, tooSlow) }
+		d.recordDrop = func() { l.records.dropQuickly(m, tooSlow) }
 	}
 	if err := l.queue.add(d); err != nil {
 		l.fail(unavailable(l.name, "too many of the server's messages wait for the client", err))

@@ -32,7 +32,7 @@ func (l *legacyHTTP) send(ctx context.Context, o Outgoing,
 		l.calls.take(c.id)
 		return nil, unavailable(l.name, "the request could not be given its id", err)
 	}
-	isOwn := h == nil && !o.isRecorded
+	isOwn := h == nil && !o.isRecorded // then no handler records the answer
 	if o, err = l.records.record(ctx, o); err != nil {
 		l.calls.take(c.id)
 		return nil, err

@@ -63,7 +63,7 @@ func (p *legacyPipe) route(m *mcp.Message) {
 func (p *legacyPipe) enqueue(m *mcp.Message, run func(ctx context.Context)) {
 	d := delivery{size: m.Size(), run: run}
 	if isDroppable(m) {
-		d.dropped = func() { p.records().dropQuickly(m, tooSlow) }
+		d.recordDrop = func() { p.records().dropQuickly(m, tooSlow) }
 	}
 	if err := p.queue.add(d); err != nil {
 		p.fail(unavailable(p.name, "too many of the server's messages wait for the client", err))

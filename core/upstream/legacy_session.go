@@ -36,24 +36,23 @@ type legacySession struct {
 	// whose connection is never ended for lack of use
 	hasStream func() bool
 	principal string
-	when      startTime
-	// the schedule of failed attempts to open a connection at the next use; only one goroutine uses
-	// it at a time
+	when      startMoment
+	// the delays after openAgain has failed; only one goroutine uses it at a time
 	wakeSchedule restartSchedule
 }
 
-// startTime is when a session starts its server.
-type startTime uint8
+// startMoment is the moment at which a session starts its server.
+type startMoment uint8
 
 const (
-	startAtInitialize startTime = iota
+	startAtInitialize startMoment = iota
 	// If the server has answered an equal initialize of another session, the session repeats that
 	// answer, and its first use starts the server. This holds for HTTP clients only.
 	startAtFirstUse
 )
 
 func newLegacySession(c *connector, p *prober, o proxy.OpenOptions, feed proxy.Handler,
-	when startTime) *legacySession {
+	when startMoment) *legacySession {
 	goroutines := taskgroup.New()
 	queue := newOrderedQueue(goroutines)
 	s := &legacySession{opts: c.opts, prober: p, feed: feed, goroutines: goroutines, queue: queue,
@@ -103,7 +102,8 @@ func (s *legacySession) Send(ctx context.Context, o Outgoing,
 	return answer, err
 }
 
-// isRepeatable reports whether a request may be run twice because it changes nothing.
+// isRepeatable reports whether a request may be run twice, because the second run has no further
+// effect.
 func isRepeatable(method string) bool {
 	switch method {
 	case "tools/list", "resources/list", "resources/templates/list", "resources/read",
@@ -148,6 +148,7 @@ func (s *legacySession) SendNotification(ctx context.Context, o Outgoing) error 
 		return nil // sendAgain sends initialized on the next connection
 	}
 	err = conn.notify(ctx, o)
+	// After a failure, too: requests must not wait for another attempt.
 	s.state.change(func() { s.state.initializedSent = true })
 	return err
 }

@@ -28,7 +28,7 @@ type legacyState struct {
 	initialize Outgoing
 	// the client's notifications/initialized; set only while the session's handshake is locked
 	initialized     Outgoing
-	initializedSent bool                // initialized was sent on conn
+	initializedSent bool                // sending initialized on conn was tried
 	level           Outgoing            // the last logging/setLevel that succeeded
 	subscriptions   map[string]Outgoing // resources/subscribe that succeeded, by URI
 	users           int                 // requests and notifications of the client under way

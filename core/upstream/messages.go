@@ -7,8 +7,9 @@ import (
 	"gatekit/core/mcp"
 )
 
-// maxInvalid is how many invalid messages a connection or stream may have. After one more invalid
-// message, Gatekit gives up the connection or stream.
+// maxInvalid is how many invalid messages in a row a connection over a pipe may have, and how many
+// an event stream may have in all. After one more invalid message, Gatekit gives up the connection
+// or stream.
 const maxInvalid = 100
 
 // messages yields the messages in b, which holds one message or a batch. A valid message has the

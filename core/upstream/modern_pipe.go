@@ -53,7 +53,7 @@ func (p *modernPipe) route(m *mcp.Message) {
 	}
 	d := delivery{size: m.Size(), run: func(context.Context) { c.notify(m) }}
 	if isDroppable(m) {
-		d.dropped = func() { p.records().dropQuickly(m, tooSlow) }
+		d.recordDrop = func() { p.records().dropQuickly(m, tooSlow) }
 	}
 	err := c.queue.add(d)
 	if err != nil && p.calls.take(c.id) != nil {

@@ -81,7 +81,8 @@ func contradictsItself(answer *mcp.Message) bool {
 }
 
 // checkResult returns the type of a result, or "" for an error message. It returns an error for a
-// type that the pipeline could not inspect.
+// type that the protocol and the client's capabilities do not allow, because the pipeline could not
+// inspect such a result.
 func (s *modernSession) checkResult(request, answer *mcp.Message) (resultType string, err error) {
 	name := s.opts.Name
 	if answer.Kind == mcp.Error {
@@ -123,12 +124,13 @@ func (s *modernSession) checkResult(request, answer *mcp.Message) (resultType st
 	return resultType, nil
 }
 
-// Notify implements proxy.Server. It drops notifications that modern clients do not send.
+// Notify implements proxy.Server. It drops notifications that only legacy clients send. It also
+// drops notifications/cancelled, because the end of a call's context cancels the call.
 func (s *modernSession) Notify(ctx context.Context, p pipeline.Passed) error {
 	switch p.Message().Method {
 	case "notifications/initialized", "notifications/progress", "notifications/roots/list_changed",
 		"notifications/cancelled", "notifications/tasks/status":
-		return nil // a call is cancelled by the end of its context
+		return nil
 	}
 	ctx, release := s.goroutines.Bind(ctx)
 	defer release()

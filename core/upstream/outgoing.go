@@ -116,10 +116,10 @@ func firstAnswer(answers []pipeline.Passed, request *mcp.Message) Outgoing {
 	return Own(answer)
 }
 
-// cancellation returns the notification that cancels the request with an id on a connection. If
-// cause holds the client's notification, that notification is forwarded. A modern client describes
-// itself in the notification. The description is removed if the request was sent without a
-// description, for example to a legacy server.
+// cancellation returns the notification that cancels a request. The parameter id is the id of the
+// request on its connection. If cause holds the client's notification, that notification is
+// forwarded. A modern client describes itself in the notification. The description is removed if
+// the request was sent without a description, for example to a legacy server.
 func cancellation(cause error, id mcp.ID, request *mcp.Message) Outgoing {
 	var cancelled *proxy.CancelledError
 	if errors.As(cause, &cancelled) && cancelled.Notification.Message() != nil {

@@ -191,17 +191,18 @@ func (c *pipeConn) send(ctx context.Context, o Outgoing, h proxy.Handler,
 	return c.await(ctx, begun, o)
 }
 
-// await writes a request and waits for its answer. When ctx ends, await cancels the request at the
-// server, and the error is context.Cause(ctx).
+// await writes a request and waits for its answer. When ctx ends, the error is context.Cause(ctx).
+// await then cancels the request at the server, unless the request is an initialize or no client
+// waits for it.
 func (c *pipeConn) await(ctx context.Context, begun *pendingCall,
 	o Outgoing) (*mcp.Message, error) {
-	isOwn := begun.handler == nil && !o.isRecorded
+	isOwn := begun.handler == nil && !o.isRecorded // then no handler records the answer
 	o, err := c.records().record(ctx, o)
 	if err != nil {
 		c.calls.take(begun.id)
 		return nil, err
 	}
-	// When ctx ends during the write, the request is still written, and is cancelled below.
+	// When ctx ends during the write, the request may still be written. It is cancelled below.
 	if err := c.pipe.Write(ctx, o.parts()...); err != nil && ctx.Err() == nil {
 		c.calls.take(begun.id)
 		return nil, unavailable(c.name, "the request could not be written", err)

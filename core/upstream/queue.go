@@ -41,8 +41,8 @@ type orderedQueue struct {
 type delivery struct {
 	size int // in bytes
 	// records that the delivery was dropped; nil if the delivery may not be dropped
-	dropped func()
-	run     func(ctx context.Context)
+	recordDrop func()
+	run        func(ctx context.Context)
 }
 
 // newOrderedQueue returns an empty queue that delivers until goroutines is closed.
@@ -53,10 +53,10 @@ func newOrderedQueue(goroutines *taskgroup.Group) *orderedQueue {
 // add appends a delivery. When the queue is full, it drops the oldest droppable deliveries to make
 // room. If no delivery is droppable, the error is errQueueFull.
 func (q *orderedQueue) add(d delivery) error {
-	var dropped []func()
+	var recordDrops []func()
 	defer func() {
-		for _, record := range dropped {
-			record()
+		for _, recordDrop := range recordDrops {
+			recordDrop()
 		}
 	}()
 	q.mu.Lock()
@@ -64,18 +64,18 @@ func (q *orderedQueue) add(d delivery) error {
 	for len(q.queue) >= maxQueuedMessages ||
 		len(q.queue) > 0 && q.bytes+d.size > maxQueuedBytes {
 		i := 0
-		for i < len(q.queue) && q.queue[i].dropped == nil {
+		for i < len(q.queue) && q.queue[i].recordDrop == nil {
 			i++
 		}
 		if i < len(q.queue) {
 			q.bytes -= q.queue[i].size
-			dropped = append(dropped, q.queue[i].dropped)
+			recordDrops = append(recordDrops, q.queue[i].recordDrop)
 			q.queue = append(q.queue[:i], q.queue[i+1:]...)
 			q.dropped++
 			continue
 		}
-		if d.dropped != nil {
-			dropped = append(dropped, d.dropped)
+		if d.recordDrop != nil {
+			recordDrops = append(recordDrops, d.recordDrop)
 			q.dropped++
 			return nil
 		}

@@ -9,9 +9,10 @@ import (
 )
 
 // recorder records those messages of one connection that are not recorded by the handler of a
-// session. These are messages of the server that Gatekit drops or answers itself, and messages that
-// Gatekit itself makes and sends. The stages inspect the messages of the server, except the
-// messages that are dropped because there are too many.
+// session. These are messages of the server that Gatekit drops or answers itself, messages that
+// Gatekit itself makes and sends, and the answers to them. The stages inspect the messages of the
+// server, except answers to Gatekit's own requests and messages that are dropped because there are
+// too many.
 type recorder struct {
 	opts               *Options
 	session, principal string // of the client; "" when the connection belongs to no client

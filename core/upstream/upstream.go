@@ -114,7 +114,7 @@ func (n nativeSessions) OpenLegacy(o proxy.OpenOptions, feed proxy.Handler) Lega
 }
 
 func (n nativeSessions) openLegacy(o proxy.OpenOptions, feed proxy.Handler,
-	when startTime) *legacySession {
+	when startMoment) *legacySession {
 	return newLegacySession(n.u.connector, n.u.prober, o, feed, when)
 }
 

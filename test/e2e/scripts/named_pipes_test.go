@@ -62,7 +62,8 @@ func TestNamedPipeDoesNotStopTheStart(t *testing.T) {
 			if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			g.Cmd.Stdin = strings.NewReader("") // Gatekit ends when it has started
+			// The client has closed its connection already, so Gatekit ends after its start.
+			g.Cmd.Stdin = strings.NewReader("")
 			if err := g.Cmd.Start(); err != nil {
 				t.Fatal(err)
 			}

@@ -37,6 +37,7 @@ var update = flag.Bool("update", false, "write the actual output into the script
 //	> MESSAGE   send the message and wait for the answer
 //	>> MESSAGE  send the message without waiting
 //	~ METHOD    wait for a notification or a request with this method
+//	# TEXT      do nothing; the line is a comment
 //
 // talk prints these lines and the received messages, so that a script can compare its output with
 // FILE. With `go test -update` the test writes the actual output to FILE.

@@ -12,7 +12,8 @@ import (
 )
 
 // bridgedPairs are pairs of a client and a server of different eras. client and server are their
-// revisions. back is the transport between Gatekit and the server.
+// revisions. back is the transport between Gatekit and the server. The name "modern before legacy
+// http" stands for a modern client and a legacy server over HTTP.
 var bridgedPairs = []struct{ name, client, server, back string }{
 	{"modern before legacy stdio", mcptest.Modern, "2025-11-25", "stdio"},
 	{"modern before legacy http", mcptest.Modern, "2025-11-25", "http"},
@@ -210,6 +211,7 @@ func TestServerExitFailsParkedCall(t *testing.T) {
 				syscall.Kill(pid, syscall.SIGKILL)
 			}
 			g.WaitForLog("server lost", 1)
+			// g0 is the key of Gatekit's input request.
 			retry := fmt.Sprintf(`%s,"inputResponses":{"g0":{"roots":[]}},"requestState":%s}`,
 				params,
 				mcptest.At(asked.Result, "requestState"))

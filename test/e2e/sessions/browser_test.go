@@ -61,6 +61,8 @@ func TestBrowserKeepsItsPage(t *testing.T) {
 				title("() => { document.title = 'changed' }")
 				harness.CallTool(t, c, "box__echo", ``)
 
+				// With keep, the browser's process stays. The end of box, which was used last,
+				// then shows that server_idle has passed.
 				idle := "box"
 				if !keep {
 					idle = "browser"

@@ -98,8 +98,8 @@ func TestConnectionHeaderStripsNothing(t *testing.T) {
 				"client": toClient} {
 				for name := range both[0] {
 					if both[1].Get(name) == "" {
-						t.Errorf("with a Connection header, the %s got no %s, want it", direction,
-							name)
+						t.Errorf("with names in the Connection header, the %s got no %s, want it",
+							direction, name)
 					}
 				}
 			}
@@ -109,11 +109,11 @@ func TestConnectionHeaderStripsNothing(t *testing.T) {
 	}
 }
 
-// postRaw writes a POST over a connection of its own. headers are lines of the head, as they are
-// written. It returns the headers and the body of the response.
-func postRaw(t *testing.T, to, headers, body string) (http.Header, string) {
+// postRaw sends a POST to a URL over a connection of its own. headers are further header lines,
+// each with CR and LF. postRaw returns the headers and the body of the response.
+func postRaw(t *testing.T, target, headers, body string) (http.Header, string) {
 	t.Helper()
-	u, err := url.Parse(to)
+	u, err := url.Parse(target)
 	if err != nil {
 		t.Fatal(err)
 	}

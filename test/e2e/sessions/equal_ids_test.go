@@ -43,7 +43,7 @@ func TestClientsWithEqualIDsGetTheirOwnAnswers(t *testing.T) {
 							}
 							var m mcptest.Message
 							var err error
-							if i%50 == 0 {
+							if i%50 == 0 { // Do would not answer a modern server's question
 								m, err = c.Call(harness.Context(t), "tools/call", params)
 							} else {
 								m, err = c.Do(harness.Context(t), id, "tools/call", params)

@@ -264,7 +264,8 @@ func TestOversizedMessageIsRefused(t *testing.T) {
 					t.Errorf("a result of 2 MB: got %s, want an error with the word \"large\"",
 						harness.Clip(m.Raw))
 				}
-				// The call after this one must succeed, even if the server had to be restarted.
+				// The next call must get an answer. If the server has to be restarted, the answer
+				// may be an error.
 				if _, err := c.Tool(harness.Context(t), "box__echo", `{"tag":2}`); err != nil {
 					t.Error(err)
 				}
@@ -286,7 +287,7 @@ func TestMalformedServerMessagesAffectOnlyTheirCall(t *testing.T) {
 		{"noise on stdout", []string{"Listening…", "", "42", `"text"`, done},
 			`"ok":1`, "Listening"},
 		{"half a message", []string{`{"jsonrpc":"2.0","id":`, done}, `"ok":1`, ""},
-		{"bad UTF-8", []string{"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"data\":\"\\ud800\"}}", done}, `"ok":1`, ""},
+		{"a lone surrogate", []string{"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"data\":\"\\ud800\"}}", done}, `"ok":1`, ""},
 		{"two answers", []string{done, strings.Replace(done, `"ok":1`, `"ok":2`, 1)},
 			`"ok":1`, `"ok":2`},
 		{"an answer without a request",

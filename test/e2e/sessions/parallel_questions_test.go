@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -69,8 +68,8 @@ func TestParallelQuestionsReachTheirOwnClient(t *testing.T) {
 }
 
 // TestParallelCallsShareASessionOfAServerWithoutAGETStream checks that modern clients use one
-// session of a legacy server that can ask only on the stream of a call. There each question shows
-// its call.
+// session of a legacy server that can ask only on the stream of a call. A question on such a stream
+// shows its call.
 func TestParallelCallsShareASessionOfAServerWithoutAGETStream(t *testing.T) {
 	box := mcptest.Toolbox("box", "2025-11-25")
 	refused := make(chan struct{}, 64) // has an element for each GET
@@ -166,7 +165,7 @@ func callInParallel(t *testing.T, g *harness.Gatekit, clients ...*mcptest.Client
 				case <-wait:
 				case <-failed:
 				}
-				return kind.answer(n, strings.Replace(kind.tag(m), "[box] ", "", 1))
+				return kind.answer(n, kind.tag(m))
 			}
 		}
 		harness.Handshake(t, c)

@@ -77,11 +77,11 @@ func TestProcessesOfVanishedClientsEnd(t *testing.T) {
 	var peak, failed atomic.Int64
 	var peakGatekit, peakServers int
 	var all sync.WaitGroup
-	places := make(chan struct{}, atOnce)
+	slots := make(chan struct{}, atOnce)
 	for i := range clients {
-		places <- struct{}{}
+		slots <- struct{}{}
 		all.Go(func() {
-			defer func() { <-places }()
+			defer func() { <-slots }()
 			conn := mcptest.NewHTTP(g.URL)
 			conn.NoStream = i%2 == 0
 			c := mcptest.NewClient(conn, "2025-11-25")

@@ -10,9 +10,10 @@ import (
 	"gatekit/test/mcptest"
 )
 
-// TestStopAnswersEveryCall stops gatekit while 64 waiting calls are in flight. 4 of them end while
-// gatekit waits for them. The other 60 do not end, and get an error that is recorded. A call that
-// is made after SIGTERM also gets an error.
+// TestStopAnswersEveryCall stops gatekit while 64 waiting calls are in flight. While gatekit waits
+// for the calls, the client cancels 4 of them. This ends 4 calls of the tool "cancelled", which get
+// results. The other 60 waiting calls get an error that is recorded. A call that is made after
+// SIGTERM also gets an error.
 func TestStopAnswersEveryCall(t *testing.T) {
 	harness.Long(t, "waits for calls and for shutdown_timeout")
 	const waiting, ending = 60, 4

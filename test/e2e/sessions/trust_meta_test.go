@@ -9,8 +9,8 @@ import (
 )
 
 // TestTrustKeysInMeta lets a client and a server set keys in _meta that no peer may set: in a
-// request, a result, a notification, a server's request and the client's answer. The keys must not
-// arrive, every other key must, and each removal must be recorded.
+// request, a result, a server's request and the client's answer. These keys must not arrive, any
+// other key must arrive, and each removal must be recorded.
 func TestTrustKeysInMeta(t *testing.T) {
 	const (
 		forged = `"_meta":{"tenant":"root","Actor":{"sub":"root"},"baggage":"b","gatekit/server":"forged",` +
@@ -32,7 +32,7 @@ func TestTrustKeysInMeta(t *testing.T) {
 					}
 					c.Capabilities = `{"sampling":{}}`
 					harness.Handshake(t, c)
-					clean := func(what, got string) {
+					wantClean := func(what, got string) {
 						t.Helper()
 						got = strings.ReplaceAll(got, `\`, "") // echo returns JSON in a text
 						for _, text := range []string{"root", "baggage", "forged"} {
@@ -47,17 +47,18 @@ func TestTrustKeysInMeta(t *testing.T) {
 					}
 					echoed := harness.Request(t, c, "tools/call",
 						`{"name":"box__echo","arguments":{"tag":"t"},`+forged+`}}`)
-					clean("the request", string(echoed.Result))
+					wantClean("the request", string(echoed.Result))
 					result := harness.CallTool(t, c, "box__result", `{"result":`+mcptest.Quote(
 						`{"resultType":"complete","content":[],`+forged+`}}`)+`}`)
-					clean("the result", string(result.Result))
+					wantClean("the result", string(result.Result))
 					answered := harness.CallTool(t, c, "box__ask",
 						`{"method":"sampling/createMessage","params":{"messages":[],"maxTokens":1,`+
 							forged+`}}}`)
-					clean("the client's answer", string(answered.Result))
+					wantClean("the client's answer", string(answered.Result))
 					if asked == "" || strings.Contains(asked, "root") ||
 						strings.Contains(asked, "forged") {
-						t.Errorf("the client got the request %s, want no trust keys in it", asked)
+						t.Errorf("the client got the request %s, want no key that no peer may set",
+							asked)
 					}
 					removed := 0
 					for _, r := range g.Records() {

@@ -38,7 +38,7 @@ func HTTPServer(name, url string) string {
 	return fmt.Sprintf("[server.%s]\nurl = %q\n", name, url)
 }
 
-// AuditTable is the [audit] table for configurations without an [audit] table.
+// AuditTable is the [audit] table that Configure adds to a configuration without one.
 const AuditTable = "[audit]\nfile = \"audit.jsonl\"\n"
 
 // Route is a pair of a protocol revision and the transport to a scripted server of that revision.

@@ -28,10 +28,10 @@ type Gatekit struct {
 	Stderr  *Output
 	Exited  chan struct{} // closed when the process has ended
 	exitErr error         // how the process ended; read after Exited
-	Killed  bool          // set by a test that expects gatekit to end with an error
+	Killed  bool          // set by a test in which gatekit may end with an error
 }
 
-// Output keeps what a process writes to stderr. It is safe for concurrent use.
+// Output keeps the text that a process writes. It is safe for concurrent use.
 type Output struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -154,8 +154,7 @@ func (g *Gatekit) Stop() {
 	}
 }
 
-// KillChildren kills the servers and plugins of a gatekit that was killed, and so could not end its
-// children itself.
+// KillChildren kills the servers of a gatekit that was killed and could not end them itself.
 func (g *Gatekit) KillChildren() {
 	g.T.Helper()
 	WaitUntilAtMost(g.T, "processes of a killed gatekit", 0, func() int {
@@ -167,8 +166,8 @@ func (g *Gatekit) KillChildren() {
 	})
 }
 
-// CheckExit fails the test if gatekit ended with an error, a data race, a panic or remaining child
-// processes, or left an invalid audit log.
+// CheckExit fails the test if gatekit ended with an error, had a data race or a panic, or left
+// running servers or an invalid audit log behind.
 func (g *Gatekit) CheckExit() {
 	if g.exitErr != nil && !g.Killed {
 		g.T.Errorf("gatekit ended with the error %v, want none", g.exitErr)
@@ -181,7 +180,7 @@ func (g *Gatekit) CheckExit() {
 		g.T.Errorf("panic:\n%s", log[i:])
 	}
 	if left := ProcessesWith(g.Mark); len(left) > 0 {
-		g.T.Errorf("the child processes %v are still running, want none", left)
+		g.T.Errorf("the server processes %v are still running, want none", left)
 		for _, pid := range left {
 			syscall.Kill(pid, syscall.SIGKILL)
 		}
@@ -250,7 +249,8 @@ func EachTransport(t *testing.T, config, revision string, f func(t *testing.T, g
 	})
 }
 
-// ProcessesWith returns the processes that have the mark in their environment, except gatekit.
+// ProcessesWith returns the ids of the processes that have the mark in their environment, except
+// gatekit.
 func ProcessesWith(mark string) (pids []int) {
 	files, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, f := range files {

@@ -11,8 +11,7 @@ import (
 	"gatekit/test/mcptest"
 )
 
-// WaitForLog waits until gatekit's log contains the text at least as often as the parameter times
-// says.
+// WaitForLog waits until gatekit has written the text to stderr at least as often as times says.
 func (g *Gatekit) WaitForLog(text string, times int) {
 	g.T.Helper()
 	WaitUntilAtMost(g.T, fmt.Sprintf("missing log lines with %q", text), 0, func() int {

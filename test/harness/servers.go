@@ -18,8 +18,8 @@ import (
 type RealServers struct {
 	Names    []string // in the order of the configuration
 	Commands map[string][]string
-	Env      map[string][]string
-	Dir      string // the folder that the filesystem server serves
+	Env      map[string][]string // names and values in turn
+	Dir      string              // the folder that the filesystem server serves
 }
 
 // NewRealServers returns the three reference servers of the specification's authors.
@@ -69,7 +69,7 @@ func (r RealServers) Direct(t *testing.T, server string) (c *mcptest.Client, end
 	}
 	c = mcptest.NewClient(p, "2025-11-25")
 	end = func() {
-		cmd.Process.Kill() // server-everything does not end with its stdin
+		cmd.Process.Kill() // server-everything does not end when its stdin is closed
 		c.Close()
 	}
 	t.Cleanup(end)

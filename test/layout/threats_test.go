@@ -8,13 +8,13 @@ import (
 	"testing"
 )
 
-// named matches the name of a test in a document: `core/mcp TestParseRefuses`.
-var named = regexp.MustCompile("`([a-z0-9/]+) ((?:Test|Fuzz)[A-Za-z0-9_]+)`")
+// testReference matches the name of a test in a document: `core/mcp TestParseRefuses`.
+var testReference = regexp.MustCompile("`([a-z0-9/]+) ((?:Test|Fuzz)[A-Za-z0-9_]+)`")
 
 // absentTests returns the tests that a text names although they do not exist. found is the number
 // of all tests that the text names. hasTest reports whether a package has a test.
 func absentTests(text string, hasTest func(pkg, name string) bool) (absent []string, found int) {
-	for _, m := range named.FindAllStringSubmatch(text, -1) {
+	for _, m := range testReference.FindAllStringSubmatch(text, -1) {
 		found++
 		if !hasTest(m[1], m[2]) {
 			absent = append(absent, m[1]+" "+m[2])
@@ -54,7 +54,7 @@ func TestThreatsHaveTests(t *testing.T) {
 	rows := 0
 	for line := range strings.Lines(string(b)) {
 		if strings.HasPrefix(line, "| **") {
-			if rows++; !named.MatchString(line) {
+			if rows++; !testReference.MatchString(line) {
 				t.Errorf("docs/threats.md names no test for a threat: %s", line)
 			}
 		}

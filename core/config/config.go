@@ -297,7 +297,8 @@ type Audit struct {
 	// Key is the absolute path of the key that signs checkpoints. Gatekit creates the key if the
 	// file is absent. Default: empty, which is the path of the log with .key added.
 	Key string `toml:"key"`
-	// Anchor is the absolute path of a file that gets a copy of each checkpoint. Default: none.
+	// Anchor is the absolute path of a file that gets copies of checkpoints: at most one a minute,
+	// and the last one when Gatekit stops. Default: none.
 	Anchor string `toml:"anchor"`
 
 	// Sinks holds the sinks that records are sent to after they are in the log. Default: none.

@@ -43,6 +43,7 @@ redact contains {"path": "/reason", "with": "[removed]"} if {
 	in_group("egress")
 }
 
+# True for a message to a server, when the session has received private data and untrusted content.
 tainted if {
 	input.direction == "to_server"
 	"flow/private" in input.session.labels
@@ -136,7 +137,8 @@ is_protocol_meta(key, _) if {
 
 levels := {"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
 
-in_group(group) if from_server(group)
+# True when the message is from, or for egress to, a server or tool of the group.
+in_group(group) if server_in_group(group)
 
 in_group(group) if {
 	some tool in input.tools
@@ -149,7 +151,7 @@ in_group(group) if {
 	may_be_of_server(config[group].tools)
 }
 
-from_server(group) if {
+server_in_group(group) if {
 	some pattern in config[group].servers
 	glob.match(pattern, null, input.server)
 }

@@ -21,7 +21,7 @@ test_calls_at_a_limit_are_denied if {
 	passes({})
 }
 
-test_first_call_passes if {
+test_count_of_a_new_tool_is_zero if {
 	count(rate.deny) == 1 with input as object.union(call, {"session": {"calls": {}, "minute": {}}, "name": "new"}) with data.config as {"limits/rate": {"tools": [{"tools": ["new"], "per_session": 0}]}}
 	count(rate.deny) == 0 with input as object.union(call, {"name": "new"}) with data.config as {"limits/rate": {"tools": [{"tools": ["new"], "per_session": 1}]}}
 }

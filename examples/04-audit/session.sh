@@ -38,6 +38,7 @@ new notes__summarize '{}' ',"requestState":"'"$state"'","inputResponses":{"'"$ke
 
 echo '--- a call that the client cancels while the server waits for the model'
 old '{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"notes__summarize","arguments":{}}}' >/dev/null &
+# The parked call has left two records of sampling/createMessage: the request and the answer.
 until [ "$(grep -c '"method":"sampling/createMessage"' audit.jsonl)" -gt 2 ]; do sleep 0.1; done
 old '{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":5,"reason":"the user has left"}}'
 

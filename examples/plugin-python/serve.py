@@ -13,7 +13,8 @@ import grpc
 from gatekit.plugin.v1 import plugin_pb2 as pb
 from gatekit.plugin.v1 import plugin_pb2_grpc
 
-# gRPC's default of 4 MiB would reject large MCP messages, and Gatekit would deny them.
+# The limit that Gatekit has for its own side. gRPC's default of 4 MiB would reject large MCP
+# messages, and Gatekit would deny them.
 MAX_BYTES = 256 << 20
 
 
@@ -71,7 +72,7 @@ async def serve(plugin):
         ended.set()
         return b""
 
-    # With threads, each stream would occupy a thread, because Gatekit keeps streams open.
+    # An asynchronous server: Gatekit keeps streams open, and each would occupy a thread otherwise.
     server = grpc.aio.server(
         options=[
             ("grpc.max_receive_message_length", MAX_BYTES),

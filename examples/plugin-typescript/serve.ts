@@ -18,7 +18,8 @@ import type { ProtoGrpcType } from "./gen/plugin.js";
 // Stage is the plugin with one configuration.
 export type Stage = { wants: Wants; needs: Needs; canary?: Canary; inspect(message: Message): Verdict };
 
-// gRPC's default of 4 MiB would reject large MCP messages, and Gatekit would deny them.
+// The limit that Gatekit has for its own side. gRPC's default of 4 MiB would reject large MCP
+// messages, and Gatekit would deny them.
 const maxBytes = 256 << 20;
 
 // main serves one plugin until Gatekit ends the process. newStage returns the stage for a

@@ -178,12 +178,12 @@ func (s setup) openGatekit(t *target, backend string, serverEra era, v variant) 
 	for i := range s.servers {
 		fmt.Fprintf(&config, "[server.s%d]\nera = %q\n", i, serverEra)
 		if s.route.hasHTTPServer() {
-			kind := fmt.Sprintf("s%d", i)
+			lastSegment := fmt.Sprintf("s%d", i)
 			if s.streams {
-				kind = "streams"
+				lastSegment = "streams"
 			}
 			fmt.Fprintf(&config, "url = %q\n", fmt.Sprintf("%s/tools/%d/%s", backend, s.tools,
-				kind))
+				lastSegment))
 			continue
 		}
 		path, err := os.Executable()

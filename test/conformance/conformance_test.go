@@ -79,7 +79,7 @@ func TestServerScenarios(t *testing.T) {
 					tables = append(tables, up.table(t, era.everythingServer))
 				}
 				wantNoRegressions(t, names, direct,
-					run(withoutNamespace(t, startGatekit(t, tables...))))
+					run(proxyWithoutPrefix(t, startGatekit(t, tables...))))
 			})
 		})
 	}

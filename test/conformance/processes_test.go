@@ -51,7 +51,8 @@ func startProcess(cmd *exec.Cmd, address string) (*process, error) {
 	return p, nil
 }
 
-// stop sends SIGTERM, waits for the process and returns how it ended.
+// stop sends SIGTERM, waits for the process and returns how it ended. If the process does not end,
+// SIGQUIT makes it print its goroutines.
 func (p *process) stop() error {
 	p.cmd.Process.Signal(syscall.SIGTERM)
 	late := time.AfterFunc(2*time.Minute, func() { p.cmd.Process.Signal(syscall.SIGQUIT) })

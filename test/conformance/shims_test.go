@@ -47,10 +47,10 @@ func restrictToEra(era, server string) http.Handler {
 	})
 }
 
-// withoutNamespace returns the URL of a proxy that exposes the names of the first of gatekit's two
-// servers without their prefix, because the suite uses fixed names. The proxy adds the prefix to
-// requests and removes it from answers. It does not change the names of the other server.
-func withoutNamespace(t *testing.T, gatekit string) string {
+// proxyWithoutPrefix returns the URL of a proxy that exposes the names of the first of gatekit's
+// two servers without their prefix, because the suite uses fixed names. The proxy adds the prefix
+// to requests and removes it from answers. It does not change the names of the other server.
+func proxyWithoutPrefix(t *testing.T, gatekit string) string {
 	var others atomic.Int64
 	shim := forwardTo(gatekit, addPrefix)
 	shim.ErrorLog = log.New(t.Output(), "", 0)
@@ -130,8 +130,8 @@ type withoutPrefix struct {
 }
 
 var (
-	inNamespace = regexp.MustCompile(`([:,\[]\s*)"` + serverNames[0] + `(__|\+)`)
-	showsURI    = regexp.MustCompile(`"uri(?:Template)?":\s*"([^"]*)"`)
+	namePrefix = regexp.MustCompile(`([:,\[]\s*)"` + serverNames[0] + `(__|\+)`)
+	uriMember  = regexp.MustCompile(`"uri(?:Template)?":\s*"([^"]*)"`)
 )
 
 func (b *withoutPrefix) Read(p []byte) (n int, err error) {
@@ -140,11 +140,11 @@ func (b *withoutPrefix) Read(p []byte) (n int, err error) {
 			return 0, b.err
 		}
 		b.rest, b.err = b.lines.ReadBytes('\n')
-		for _, uri := range showsURI.FindAllSubmatch(b.rest, -1) {
+		for _, uri := range uriMember.FindAllSubmatch(b.rest, -1) {
 			server, _, _ := strings.Cut(string(uri[1]), "+")
 			b.saw(server, string(uri[1]))
 		}
-		b.rest = inNamespace.ReplaceAll(b.rest, []byte(`$1"`))
+		b.rest = namePrefix.ReplaceAll(b.rest, []byte(`$1"`))
 	}
 	n = copy(p, b.rest)
 	b.rest = b.rest[n:]

@@ -43,8 +43,8 @@ func runSuite(t *testing.T, env []string, args ...string) {
 }
 
 // requiredScenarios returns the scenarios that a revision requires, without those for
-// authorization, which do not concern the proxy. leg is "server" or "client".
-func requiredScenarios(t *testing.T, revision, leg string, want int) (names []string) {
+// authorization, which do not concern the proxy. role is "server" or "client".
+func requiredScenarios(t *testing.T, revision, role string, want int) (names []string) {
 	t.Helper()
 	b, err := os.ReadFile(peers.Node(t).Path("@modelcontextprotocol", "conformance", "requirements",
 		revision+".yaml"))
@@ -58,13 +58,13 @@ func requiredScenarios(t *testing.T, revision, leg string, want int) (names []st
 		if key, ok := strings.CutSuffix(line, ":"); ok && !strings.HasPrefix(line, " ") {
 			section = key
 		}
-		if name, ok := strings.CutPrefix(line, "  - "); ok && section == leg &&
+		if name, ok := strings.CutPrefix(line, "  - "); ok && section == role &&
 			!strings.HasPrefix(name, "auth/") {
 			names = append(names, name)
 		}
 	}
 	if len(names) != want {
-		t.Fatalf("%s requires %d %s scenarios, want %d", revision, len(names), leg, want)
+		t.Fatalf("%s requires %d %s scenarios, want %d", revision, len(names), role, want)
 	}
 	return names
 }
@@ -91,7 +91,7 @@ func readVerdicts(t *testing.T, dir, prefix string) verdicts {
 		if err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}
-		name := stamp.ReplaceAllString(strings.TrimPrefix(filepath.Base(filepath.Dir(file)),
+		name := timeSuffix.ReplaceAllString(strings.TrimPrefix(filepath.Base(filepath.Dir(file)),
 			prefix), "")
 		all[name] = map[verdict]int{}
 		for _, c := range checks {
@@ -101,7 +101,8 @@ func readVerdicts(t *testing.T, dir, prefix string) verdicts {
 	return all
 }
 
-var stamp = regexp.MustCompile(`-\d{4}-\d\d-\d\dT[\d-]+Z$`)
+// timeSuffix matches the time at the end of a folder's name.
+var timeSuffix = regexp.MustCompile(`-\d{4}-\d\d-\d\dT[\d-]+Z$`)
 
 // regressions returns the verdicts that are worse through Gatekit than without it. The verdicts on
 // required scenarios must be equal, without a failure. Other scenarios may have better verdicts

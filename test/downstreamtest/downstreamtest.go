@@ -71,9 +71,9 @@ type Server struct {
 
 	mu     sync.Mutex
 	feeds  []proxy.Handler
-	got    []string // "METHOD BODY" of each message
-	Opened []proxy.OpenOptions
-	Closed int // number of closed sessions
+	got    []string            // "METHOD BODY" of each message
+	Opened []proxy.OpenOptions // of each opened session
+	Closed int                 // number of closed sessions
 }
 
 // Open implements proxy.Upstream.

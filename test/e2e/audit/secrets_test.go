@@ -144,6 +144,7 @@ func encodings(secret string) (all []string) {
 	for shift := range 3 { // the secret may begin at any byte of a group of 3 that base64 encodes
 		for _, encoding := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
 			text := encoding.EncodeToString([]byte(strings.Repeat("-", shift) + secret))
+			// without the characters that also depend on the bytes before and after the secret
 			all = append(all, text[(shift*8+5)/6:len(text)-1])
 		}
 	}

@@ -115,8 +115,8 @@ func wantReport(t *testing.T, got, want report) {
 	if len(got.Errors) != len(want.Errors) {
 		t.Errorf("errors:\ngot  %q\nwant %q", got.Errors, want.Errors)
 	}
-	// server-everything asks for the roots again when its tool is called before the first request
-	// could be sent.
+	// server-everything requests the roots some time after the handshake. A modern client gets this
+	// request only during a call. If that call needs the roots, the server requests them again.
 	if got.Modern && got.Roots > want.Roots {
 		got.Roots = want.Roots
 	}
@@ -301,6 +301,7 @@ func TestGoClientListsAndUsesEverything(t *testing.T) {
 						t.Errorf("the list has %d %s, want %d", n, what, want)
 					}
 				}
+				// Each number is twice that of one scripted server.
 				count("tools", 28, func(y func(error) bool) {
 					for _, err := range s.Tools(ctx, nil) {
 						if !y(err) {

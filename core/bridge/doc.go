@@ -97,15 +97,16 @@
 //   - A modern client gets each question under a key. A legacy server names no keys, so the bridge
 //     generates them.
 //   - A modern server's question cannot be answered with an error. So an error of the client ends
-//     the call with an error. Only for an elicitation, the server gets the action "cancel" instead.
+//     the call with an error. There is one exception: if the client answers an elicitation with an
+//     error other than "method not found" or "invalid params", the server gets the action "cancel".
 //   - A text replaces structured content that is not an object, and content of a type that the
 //     legacy client's revision does not have.
-//   - Log messages of a legacy server on stdio are dropped while a modern client has several calls
-//     in flight.
+//   - On stdio, a log message of a legacy server does not name its call. So it is dropped while
+//     several calls of modern clients, or none, are in flight on its session.
 //
 // # Locks
 //
-// parkedCall.mu is locked before ParkedCalls.mu. parkedCall.park holds parkedCall.mu while it
+// parkedCall.mu is locked before ParkedCalls.mu. parkedCall.tryPark holds parkedCall.mu while it
 // records the result that asks for input, so that no answer is handled before the call is parked.
 //
 // # Reading order

@@ -76,8 +76,8 @@ func (l *longLivedSubscription) start() {
 }
 
 // awaitFirst starts the subscription, and waits until the first attempt to open it has ended. If
-// the attempt succeeded, the client is notified of the changes that its next request causes. The
-// error is context.Cause(ctx).
+// the attempt succeeded, the client is notified of the changes that its next request causes. If the
+// server declared no list changes, awaitFirst does nothing. The error is context.Cause(ctx).
 func (l *longLivedSubscription) awaitFirst(ctx context.Context) error {
 	if len(l.flags) == 0 {
 		return nil
@@ -191,7 +191,7 @@ func (l *longLivedSubscription) wantedFilter() (filter []byte, version int,
 func (l *longLivedSubscription) run(ctx context.Context, attempted func()) {
 	var open *openSubscription // nil while no subscription is open
 	failures, missed := 0, false
-	pause := func() bool {
+	waitToRetry := func() bool {
 		failures++
 		return backoff.Sleep(ctx,
 			backoff.Delay(firstSubscriptionDelay, longestRetryDelay, failures))
@@ -209,14 +209,14 @@ func (l *longLivedSubscription) run(ctx context.Context, attempted func()) {
 			continue
 		}
 		if open == nil || open.version != version {
-			// The client may have missed notifications of the resources acknowledged so far.
+			// If the client missed updates of resources, it is of those acknowledged so far.
 			acknowledged := l.acknowledgedURIs()
 			next := l.open(ctx, filter, version)
 			open.close()
 			if open = next; open == nil {
 				l.markTried(version)
 				attempted()
-				if l.isRefused() || !pause() {
+				if l.isRefused() || !waitToRetry() {
 					return
 				}
 				missed = true
@@ -238,7 +238,7 @@ func (l *longLivedSubscription) run(ctx context.Context, attempted func()) {
 			if time.Since(since) > stableAfter {
 				failures = 0
 			}
-			if !pause() {
+			if !waitToRetry() {
 				return
 			}
 		case <-ctx.Done():

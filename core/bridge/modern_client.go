@@ -17,9 +17,6 @@ const (
 	longestPostponeDelay = 5 * time.Second
 )
 
-// tasksExtension is the name of the tasks extension in the capabilities of modern clients.
-const tasksExtension = "io.modelcontextprotocol/tasks"
-
 // modernClient is the modern client that a modern server sees in place of a legacy client. The
 // calls and the subscription of the legacy client's session share it.
 type modernClient struct {

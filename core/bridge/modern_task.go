@@ -75,10 +75,10 @@ func (t *modernTask) follow(ctx context.Context,
 		}
 		if ended || status == "" {
 			if state != created && endsTask(state) {
-				drop(ctx, t.handler, state, "it describes no state of a task")
+				drop(ctx, t.handler, state, "it ends the task without a result or an error")
 			}
 			return nil, unavailable(t.name,
-				"the server's task has an unknown status, or ended without a result", nil)
+				"the server's task has no status, or ended without a result", nil)
 		}
 		if !backoff.Sleep(ctx, pollInterval(state, "/pollIntervalMs")) {
 			return nil, context.Cause(ctx)
@@ -109,11 +109,11 @@ func endsTask(state *mcp.Message) bool {
 // to the server. refusal is the error message that ends the call, or nil.
 func (t *modernTask) giveInput(ctx context.Context,
 	state *mcp.Message) (refusal *mcp.Message, err error) {
-	var old []mcp.Edit
+	var removals []mcp.Edit // of the questions that have been answered
 	var keys []string
 	state.Members("/inputRequests", func(key string, _ []byte) bool {
 		if t.answered[key] {
-			old = append(old, mcp.Remove("/inputRequests/"+mcp.EscapePointer(key)))
+			removals = append(removals, mcp.Remove("/inputRequests/"+mcp.EscapePointer(key)))
 		} else {
 			keys = append(keys, key)
 		}
@@ -122,7 +122,7 @@ func (t *modernTask) giveInput(ctx context.Context,
 	if len(t.answered)+len(keys) > maxInputRequests*t.maxRounds {
 		return nil, unavailable(t.name, "the server asked for input too many times", nil)
 	}
-	unanswered, err := state.Edit(old...)
+	unanswered, err := state.Edit(removals...)
 	if err != nil {
 		return nil, untranslatable(t.name, err)
 	}

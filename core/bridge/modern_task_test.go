@@ -57,10 +57,10 @@ func TestModernToolThatRunsAsATaskOnly(t *testing.T) {
 			get(t, srv, `{"taskId":"T","status":"cancelled"}`)
 			p.ExpectError("the server has cancelled the task")
 		},
-		"an unknown status ends the call": func(t *testing.T, p *upstreamtest.Call,
+		"a missing status ends the call": func(t *testing.T, p *upstreamtest.Call,
 			srv *upstreamtest.PipeServer, to *upstreamtest.Client) {
 			get(t, srv, `{"taskId":"T"}`)
-			p.ExpectError("the server's task has an unknown status")
+			p.ExpectError("the server's task has no status")
 			srv.Expect(t, "tasks/cancel")
 		},
 		"the server names no interval": func(t *testing.T, p *upstreamtest.Call,
@@ -80,7 +80,8 @@ func TestModernToolThatRunsAsATaskOnly(t *testing.T) {
 			srv.ExpectNothing(t)
 			got := to.Consumed()
 			if last := got[len(got)-1]; !strings.HasPrefix(last,
-				"drop: it describes no state of a task: ") || !strings.Contains(last, state) {
+				"drop: it ends the task without a result or an error: ") ||
+				!strings.Contains(last, state) {
 				t.Errorf("the last record is %s, want the dropped state", last)
 			}
 		},

@@ -86,6 +86,9 @@ func listenRequest(d clientDescription, filter []byte) (upstream.Outgoing, error
 	return upstream.Own(m), err
 }
 
+// tasksExtension is the name of the tasks extension in the capabilities of modern clients.
+const tasksExtension = "io.modelcontextprotocol/tasks"
+
 // withTasksExtension returns a call in which the client declares the tasks extension of modern
 // revisions.
 func withTasksExtension(o upstream.Outgoing) (upstream.Outgoing, error) {

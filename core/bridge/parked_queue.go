@@ -32,7 +32,8 @@ func (p *ParkedCalls) mayOvertake(c *parkedCall) bool {
 	})
 }
 
-// enqueue adds a call to the waiting calls. It returns nil if too many calls wait.
+// enqueue adds a call to the waiting calls. It returns nil if too many calls wait: limits.Calls in
+// all, or a quarter of them of one principal, or limits.CallsPerPrincipal if that is more.
 func (p *ParkedCalls) enqueue(c *parkedCall, bytes int) *waitingCall {
 	p.mu.Lock()
 	defer p.mu.Unlock()

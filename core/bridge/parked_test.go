@@ -513,7 +513,7 @@ func TestCancellingTheWaitingRequestCancelsTheCall(t *testing.T) {
 }
 
 func TestParkedCallIsAnsweredWithoutItsClient(t *testing.T) {
-	withdraw := make(chan struct{})
+	proceed := make(chan struct{}) // closed when the call is parked
 	for _, c := range []struct {
 		name   string
 		answer func(ctx context.Context, m *mcp.Message, c proxy.Handler) string
@@ -522,7 +522,7 @@ func TestParkedCallIsAnsweredWithoutItsClient(t *testing.T) {
 			c proxy.Handler) string {
 			ask, cancel := context.WithCancel(ctx)
 			go func() {
-				<-withdraw
+				<-proceed
 				cancel()
 			}()
 			c.HandleRequests(ask, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
@@ -531,16 +531,16 @@ func TestParkedCallIsAnsweredWithoutItsClient(t *testing.T) {
 		{"the server answers the call", func(ctx context.Context, m *mcp.Message,
 			c proxy.Handler) string {
 			go c.HandleRequests(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
-			<-withdraw
+			<-proceed
 			return `{"n":1}`
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				withdraw = make(chan struct{})
+				proceed = make(chan struct{})
 				w := newGateway(t, &downstreamtest.Server{Answer: c.answer})
 				_, a, _ := post(t, w.HTTPClient("ann"), toolCall(1, `{}`, ""))
-				close(withdraw)
+				close(proceed)
 				synctest.Wait()
 				_, _, text := post(t, w.HTTPClient("ann"), toolCall(2, `{}`, a.Result.RequestState,
 					`"g0":{"roots":[]}`))

@@ -68,7 +68,7 @@ type pooledSession struct {
 	mu          sync.Mutex
 	calls       []sessionCall // in flight, the oldest first; replaced, never changed in place
 	callAdded   chan struct{} // closed and replaced with each new call
-	asksInLists bool          // a question for the roots has blocked a request for blockedWait
+	hasBlocked  bool          // a question for the roots has blocked a request for blockedWait
 	subscribers map[*subscriber]struct{}
 }
 
@@ -251,7 +251,7 @@ func (s *pooledSession) callToAskIn(ctx context.Context, ms []*mcp.Message) sess
 	began := time.Now()
 	for {
 		s.mu.Lock()
-		calls, called := s.calls, s.callAdded
+		calls, callAdded := s.calls, s.callAdded
 		s.mu.Unlock()
 		var waiting, parked []sessionCall // the youngest first
 		for _, c := range slices.Backward(calls) {
@@ -282,14 +282,14 @@ func (s *pooledSession) callToAskIn(ctx context.Context, ms []*mcp.Message) sess
 		})
 		wait := rootsWait - time.Since(began)
 		if len(blocked) > 0 {
-			wait = min(wait, s.blockedWait(began))
+			wait = min(wait, s.remainingBlockedWait(began))
 		}
 		if wait <= 0 {
 			return nil
 		}
 		timer := time.NewTimer(wait)
 		select {
-		case <-called:
+		case <-callAdded:
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
@@ -299,15 +299,15 @@ func (s *pooledSession) callToAskIn(ctx context.Context, ms []*mcp.Message) sess
 	}
 }
 
-// blockedWait returns how much longer a question for the roots may block other requests. The
-// parameter asked is the time of the question. After one question has used up its time, later
+// remainingBlockedWait returns how much longer a question for the roots may block other requests.
+// The parameter asked is the time of the question. After one question has used up its time, later
 // questions may not block other requests at all.
-func (s *pooledSession) blockedWait(asked time.Time) time.Duration {
+func (s *pooledSession) remainingBlockedWait(asked time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	left := blockedWait - time.Since(asked)
-	if s.asksInLists || left <= 0 {
-		s.asksInLists = true
+	if s.hasBlocked || left <= 0 {
+		s.hasBlocked = true
 		return 0
 	}
 	return left

@@ -17,7 +17,7 @@ import (
 const (
 	// how many sets of capabilities have sessions; a request that declares another set waits
 	maxCapabilitySets = 8
-	// how many further sessions the pool may have: all sessions of a set except its first one
+	// how many further sessions the pool may have; the first session of a set does not count
 	maxFurtherSessions = 24
 	// how long a call waits for a session that is in use before a further session is opened
 	furtherSessionDelay = 100 * time.Millisecond
@@ -190,8 +190,8 @@ func (p *sessionPool) find(r *sessionRequest) (found foundSession, err error) {
 		return found, closingError(p.native.Name())
 	}
 	found.changed = p.changed
-	// least is the oldest session with the capabilities of r. If the server may ask during r, least
-	// is the session with these capabilities that has the fewest exclusive requests.
+	// least is the oldest session with the capabilities of r. If r.mayAsk is true, least is the
+	// session with these capabilities that has the fewest exclusive requests.
 	var least *pooledSession
 	sets := map[string]bool{}
 	for _, s := range p.sessions {

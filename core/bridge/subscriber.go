@@ -31,7 +31,8 @@ func newSubscriber(id []byte) *subscriber {
 
 // wants reports whether the client wants m. If m reports a change of a list, the client must have
 // subscribed to that list. If m reports an update of a resource, the client must have subscribed to
-// at least one resource. The session's mu is held.
+// at least one resource: the update may name a part of a subscribed resource, which has a URI of
+// its own. The session's mu is held.
 func (s *subscriber) wants(m *mcp.Message) bool {
 	feature, isListChange := strings.CutSuffix(strings.TrimPrefix(m.Method, "notifications/"),
 		"/list_changed")

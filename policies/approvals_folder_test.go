@@ -54,6 +54,9 @@ func TestApprovalIsUsedOnce(t *testing.T) {
 		}
 		return
 	}
+	if testing.Short() {
+		t.Skip("left out by -short: submits and uses hundreds of approvals")
+	}
 	t.Run("goroutines", func(t *testing.T) {
 		a := &policies.Approvals{Dir: filepath.Join(t.TempDir(), "approvals")}
 		for round := range 200 {

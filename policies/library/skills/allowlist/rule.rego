@@ -60,8 +60,8 @@ in_allowed_skill if {
 	allowed(directory)
 }
 
-# The directories that contain a URI. For resources/directory/read, the URI itself is one
-# of these directories.
+# The directories that contain a URI. For resources/directory/read, the URI itself is one of these
+# directories. A directory has at least three parts: skill://pdf is "skill:", "" and "pdf".
 directories contains concat("/", array.slice(parts, 0, n)) if {
 	parts := split(input.name, "/")
 	some n in numbers.range(3, count(parts))

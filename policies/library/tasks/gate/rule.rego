@@ -1,9 +1,9 @@
 # METADATA
 # title: Allows tasks only with the servers that its settings name.
 # description: |
-#   For every server that the settings do not name, it denies requests and notifications about
-#   tasks, requests that ask to run as a task, and results that are a task. A task outlives the call
-#   that created it, so it may act when nobody is waiting for its result.
+#   Denies requests and notifications about tasks, requests that ask to run as a task, and results
+#   that are a task, for every server that the settings do not name. A task outlives the call that
+#   created it, so the task may act when nobody is waiting for its result.
 #   Settings:
 #     servers: names or patterns (absent: none).
 #     methods: the task methods that are allowed with these servers (absent: all).

@@ -60,6 +60,7 @@ selects(entry, keys) if {
 	fold_case(names[count(names) - 1]) == fold_case(entry.argument)
 }
 
+# A pointer also selects everything below the value that it names, such as the elements of an array.
 selects(entry, keys) if {
 	startswith(entry.argument, "/")
 	pointer := sprintf("/%s", [concat("/", [sprintf("%v", [k]) | some k in keys])])

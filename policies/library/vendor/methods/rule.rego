@@ -2,7 +2,8 @@
 # title: Blocks methods that the MCP specification does not define.
 # description: |
 #   Denies requests and notifications with a method that no revision of the specification defines,
-#   in both directions. The methods in the settings are allowed. No other rule checks such methods.
+#   in both directions. Allows the methods in the settings, and those of the extensions for tasks
+#   and skills. Most other rules do not check methods that the specification does not define.
 #   Settings:
 #     methods: names or patterns of methods that are allowed with every server.
 #     servers: for each server's name, the names or patterns of methods that are allowed with it.

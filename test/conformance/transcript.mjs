@@ -13,6 +13,8 @@ const { Client, StreamableHTTPClientTransport } = await import(pathToFileURL(sdk
 
 const transport = new StreamableHTTPClientTransport(new URL(url));
 let messages = [], receive;
+// The SDK sets onmessage to its own handler. This property records each message, and then calls that
+// handler.
 Object.defineProperty(transport, 'onmessage', {
   set: (f) => (receive = f),
   get: () => receive && ((message, extra) => {

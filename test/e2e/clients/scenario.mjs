@@ -29,6 +29,7 @@ for (const list of ['tools', 'prompts', 'resources'])
 // arrives, and then drop reports that came just before the answer. v2 also calls onprogress for the
 // rounds of a call.
 const cancel = new AbortController();
+// The token w is that of the call of the tool "wait", which is cancelled at its first report.
 on('notifications/progress', async ({ params: p }) =>
   p.progressToken === 'w' ? cancel.abort() : record('progress', `${p.progress} of ${p.total}`));
 on('sampling/createMessage', async ({ params: p }) => {

@@ -78,6 +78,8 @@ const has = client.getServerCapabilities() ?? {};
 const modern = era() === 'modern';
 report.modern = modern;
 const meta = modern ? { _meta: { 'io.modelcontextprotocol/logLevel': 'debug' } } : {};
+// These tools take long, give no ordinary answer, need the Internet, change the server, or end it.
+// The tool toggle-subscriber-updates is called below.
 const skipped =
   /simulate-research|async|gzip|toggle-|test_(trigger|reconnection)|__transient|\b(wait|die|raw|cancelled|change)$/;
 if (has.logging && !modern) await attempt('setLoggingLevel', () => client.setLoggingLevel('debug'));

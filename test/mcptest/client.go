@@ -23,9 +23,11 @@ type Client struct {
 	Revision     string // Modern, or a legacy revision
 	Capabilities string // a JSON object
 	Name         string // in clientInfo
-	// Answer has a function for each method of reverse requests. The function returns the JSON of
-	// the result, or "error:" and the JSON of an error object. Its calls may run concurrently.
-	Answer map[string]func(params Message) string
+	// Answer has a function for each method of reverse requests. The function gets the request and
+	// returns the JSON of the result. If the request is a message, not a part of a result, the
+	// function may also return "error:" and the JSON of an error object. Its calls may run
+	// concurrently.
+	Answer map[string]func(request Message) string
 
 	conn   Conn
 	cancel context.CancelFunc
@@ -35,7 +37,7 @@ type Client struct {
 	mu      sync.Mutex // guards the fields below
 	frames  []Frame
 	changed chan struct{} // closed and replaced with every frame
-	next    int
+	lastID  int           // the last id that ID returned
 }
 
 // NewClient returns a client of conn and starts to read from it. Close ends the reader.
@@ -60,7 +62,7 @@ func NewClient(conn Conn, revision string) *Client {
 	return c
 }
 
-func (c *Client) modern() bool { return c.Revision >= Modern }
+func (c *Client) isModern() bool { return c.Revision >= Modern }
 
 func (c *Client) read(ctx context.Context) {
 	defer close(c.done)
@@ -161,7 +163,7 @@ func (c *Client) AwaitMethod(ctx context.Context, mark int, method string) (Mess
 // Request returns the text of a request in the form of the client's revision. params is a JSON
 // object or "".
 func (c *Client) Request(id, method, params string) string {
-	if c.modern() {
+	if c.isModern() {
 		params = c.withMeta(cmp.Or(params, `{}`))
 	}
 	if params != "" {
@@ -189,12 +191,13 @@ func (c *Client) withMeta(params string) string {
 func (c *Client) ID() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.next++
-	return fmt.Sprint(c.next)
+	c.lastID++
+	return fmt.Sprint(c.lastID)
 }
 
 // Call sends a request and returns its answer. When a modern server requests input, Call sends the
-// request again with the client's answers, until it gets a final result.
+// request again with the client's answers, until it gets a final result. If Answer lacks a function
+// for a request of the server, Call returns the result that requests input.
 func (c *Client) Call(ctx context.Context, method, params string) (Message, error) {
 	for again := params; ; {
 		m, err := c.Do(ctx, c.ID(), method, again)
@@ -258,7 +261,7 @@ func (c *Client) Notify(method, params string) error { return c.Send(notificatio
 // Open makes the handshake of the client's era: initialize and initialized, or server/discover. It
 // returns the server's answer.
 func (c *Client) Open(ctx context.Context) (Message, error) {
-	if c.modern() {
+	if c.isModern() {
 		return c.Call(ctx, "server/discover", "")
 	}
 	m, err := c.Call(ctx, "initialize",

@@ -30,7 +30,7 @@ type HTTP struct {
 	mu       sync.Mutex // guards the fields below
 	session  string
 	version  string
-	inFlight map[string]context.CancelFunc
+	inFlight map[string]context.CancelFunc // by the id of the request
 }
 
 // NewHTTP returns a connection to a URL. It sends nothing yet.

@@ -59,7 +59,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // headerFault returns a description of the fault in the headers of a POST, or "" if there is none.
-// The rules are those of the message's revision.
+// A modern request must repeat fields of its body in headers. A legacy message after initialize
+// must name a revision, if the server's newest revision demands this. Credentials that contain
+// "client-secret" are a fault, too: they are the client's.
 func (s *Server) headerFault(h http.Header, m Message) string {
 	want := map[string]string{}
 	if v := Text(m.Params, "_meta", metaVersion); v != "" {
@@ -90,8 +92,8 @@ func (s *Server) headerFault(h http.Header, m Message) string {
 	return ""
 }
 
-// find returns the session of a message. For initialize it opens a new session. If no session has
-// the id, find returns nil.
+// find returns the session of a message. For initialize it opens a new session. All modern requests
+// share the session "". If no session has the id, find returns nil.
 func (s *Server) find(id string, m Message) *httpSession {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -24,7 +24,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func bounded(t *testing.T) context.Context {
+// limitedContext returns a context that ends with the test, or after two minutes.
+func limitedContext(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
@@ -63,7 +64,7 @@ func TestClientAndToolboxUnderstandEachOther(t *testing.T) {
 	for name, connect := range connections {
 		for _, revision := range []string{"2024-11-05", "2025-11-25", mcptest.Modern} {
 			t.Run(name+" "+revision, func(t *testing.T) {
-				ctx := bounded(t)
+				ctx := limitedContext(t)
 				c := mcptest.NewClient(connect(t, revision), revision)
 				defer c.Close()
 				call := func(tool, args string) string {
@@ -116,7 +117,7 @@ func TestWaitingCallIsCancelled(t *testing.T) {
 	for name, connect := range connections {
 		for _, revision := range []string{"2025-11-25", mcptest.Modern} {
 			t.Run(name+" "+revision, func(t *testing.T) {
-				ctx, conn := bounded(t), connect(t, revision)
+				ctx, conn := limitedContext(t), connect(t, revision)
 				c := mcptest.NewClient(conn, revision)
 				defer c.Close()
 				if _, err := c.Open(ctx); err != nil {
@@ -147,7 +148,7 @@ func TestTheSDKsClientUnderstandsTheToolbox(t *testing.T) {
 	for _, revision := range []string{"2025-11-25", mcptest.Modern} {
 		for _, way := range []string{"child", "http"} {
 			t.Run(way+" "+revision, func(t *testing.T) {
-				ctx := bounded(t)
+				ctx := limitedContext(t)
 				var transport mcp.Transport
 				if way == "http" {
 					s := httptest.NewServer(mcptest.Toolbox("box", revision))
@@ -201,8 +202,8 @@ func TestTheClientUnderstandsTheSDKsServer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// not before: the time for the build is not bounded
-			ctx, c := bounded(t), mcptest.NewClient(p, revision)
+			// The time limit starts here, after peers.Tool has built the server.
+			ctx, c := limitedContext(t), mcptest.NewClient(p, revision)
 			defer c.Close()
 			if m, err := c.Open(ctx); err != nil || m.Error != nil {
 				t.Fatalf("open: %s, %v", m.Raw, err)

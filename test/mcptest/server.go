@@ -21,8 +21,9 @@ const (
 	metaLogLevel     = "io.modelcontextprotocol/logLevel"
 )
 
-// Server is a scripted server. Handle has a function for each method. Each request is handled in a
-// goroutine of its own.
+// Server is a scripted server. Handle has a function for each method, except for the handshake, for
+// subscriptions/listen and for the ping of a legacy client, which the Server answers itself. Each
+// request is handled in a goroutine of its own.
 type Server struct {
 	Name           string
 	Revisions      []string // supported revisions, newest first
@@ -58,8 +59,8 @@ func (s *Server) session(feed func([]byte)) *session {
 		calls: map[string]*Call{}, pending: map[string]chan Message{}, listens: map[*Call]bool{}}
 }
 
-func (s *Server) legacy() bool { return s.Revisions[len(s.Revisions)-1] < Modern }
-func (s *Server) modern() bool { return s.Revisions[0] >= Modern }
+func (s *Server) supportsLegacy() bool { return s.Revisions[len(s.Revisions)-1] < Modern }
+func (s *Server) supportsModern() bool { return s.Revisions[0] >= Modern }
 
 // Serve serves one connection until the other side closes it. Call.Die calls die; if die is nil,
 // Call.Die closes the connection.
@@ -150,7 +151,7 @@ func (s *session) cancel(id string) {
 func (s *session) dispatch(c *Call) {
 	handle, ok := s.server.Handle[c.Method]
 	switch version := c.version; {
-	case version != "" && !s.server.modern():
+	case version != "" && !s.server.supportsModern():
 		c.Error(-32022, "unsupported protocol version",
 			fmt.Sprintf(`{"supported":%s,"requested":%s}`, list(s.server.Revisions),
 				Quote(version)))
@@ -160,7 +161,7 @@ func (s *session) dispatch(c *Call) {
 			list(s.server.Revisions), s.server.Capabilities, Quote(s.server.Instructions)))
 	case version != "" && c.Method == "subscriptions/listen":
 		c.listen()
-	case version == "" && !s.server.legacy():
+	case version == "" && !s.server.supportsLegacy():
 		c.Error(-32602, "this server supports only "+s.server.Revisions[0], "")
 	case version == "" && c.Method == "initialize":
 		v := Text(c.Params, "protocolVersion")

@@ -7,9 +7,9 @@ import (
 )
 
 // AddSkills adds three skills to a Toolbox, and an extension that Gatekit does not know. The server
-// reads the directories of skills. The skill "good" has a file a whose bytes do not match their
-// digest. The skill "evil" is like good. The skill "poisoned" has a description that gives commands
-// to the model.
+// then supports resources/directory/read. Each skill has a file "a" that does not match its digest.
+// The skills "good" and "evil" differ only in their names. The description of the skill "poisoned"
+// gives commands to the model.
 func AddSkills(s *Server) {
 	s.Capabilities = `{"tools":{},"resources":{},"extensions":{"io.modelcontextprotocol/skills":` +
 		`{"directoryRead":true},"io.modelcontextprotocol/unknown":{}}}`

@@ -22,20 +22,20 @@ const (
 	// Ask sends a request to the client and returns the answer. The arguments method and params are
 	// those of the request.
 	Ask      = "ask"
-	Progress = "progress" // reports progress n times (default 3)
-	Log      = "log"      // logs n messages (default 1)
+	Progress = "progress" // reports progress n times, but at least 3 times
+	Log      = "log"      // logs n messages, but at least 1
 	// Wait reports progress once, if the call has a progress token. It waits until the call is
 	// cancelled, and answers only then, which is too late.
 	Wait      = "wait"
 	Cancelled = "cancelled" // returns when a call of Wait with the same argument tag was cancelled
-	Change    = "change"    // adds a tool and sends list_changed
+	Change    = "change"    // adds a tool and sends list_changed for all lists
 	// Scenario logs if logging is on, reports progress, makes the changes of Change, sends every
 	// kind of reverse request, and returns the answers.
 	Scenario = "scenario"
 	Update   = "update" // sends resources/updated for the argument uri
 	Die      = "die"    // ends the server without an answer
 	Self     = "self"   // returns the server's pid, working folder and environment
-	// works like Echo; the name has characters that tool names should not have
+	// Odd works like Echo. Its name has characters that tool names should not have.
 	Odd = "odd name/ü."
 )
 
@@ -187,7 +187,8 @@ func (b *toolbox) complete(c *Call) {
 		Quote(what)))
 }
 
-func (b *toolbox) tag(tag string) chan struct{} {
+// cancellation returns the channel that is closed when a call of Wait with this tag was cancelled.
+func (b *toolbox) cancellation(tag string) chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.cancelled[tag] == nil {
@@ -198,7 +199,7 @@ func (b *toolbox) tag(tag string) chan struct{} {
 
 // release ends all calls of Cancelled with this tag. Later calls with the tag end at once.
 func (b *toolbox) release(tag string) {
-	ch := b.tag(tag)
+	ch := b.cancellation(tag)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	select {
@@ -253,7 +254,7 @@ func (b *toolbox) call(c *Call) {
 		done()
 	case Cancelled:
 		select {
-		case <-b.tag(Text(arg, "tag")):
+		case <-b.cancellation(Text(arg, "tag")):
 			done()
 		case <-c.Done():
 		}
@@ -272,7 +273,7 @@ func (b *toolbox) call(c *Call) {
 		dir, _ := os.Getwd()
 		c.Result(fmt.Sprintf(`{"content":[],"structuredContent":{"pid":%d,"dir":%s,"env":%s}}`,
 			os.Getpid(), Quote(dir), list(os.Environ())))
-	default:
+	default: // Echo, Odd and the tools that Change added
 		if !known {
 			c.Error(-32602, "unknown tool: "+name, "")
 			return

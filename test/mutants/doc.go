@@ -24,8 +24,9 @@
 //     braces. The entry stays valid when lines above it come or go.
 //   - why says why the mutant changes nothing that a user of the package could notice. An entry
 //     without a reason does not count as listed.
-//   - text = true marks a mutant in code that only words a text for people, or that decides,
-//     records and forwards nothing. The rate of killed mutants leaves such a mutant out.
+//   - text = true marks a mutant in code that only composes a text for people, or that takes no
+//     part in deciding, recording and forwarding. The rate of killed mutants leaves such a mutant
+//     out.
 //
 // With -update, the command removes the entries of mutants that are killed or gone, and adds new
 // survivors without a reason. Prefer a test to an entry. Write the test against the exported

@@ -22,8 +22,8 @@ import (
 
 const gremlinsVersion = "v0.6.0"
 
-// Environment variables of the go command that gremlins calls. It is this program under the name
-// go.
+// Environment variables of the go command that gremlins calls. That command is this program, under
+// the name go.
 const (
 	envGo      = "MUTANTS_GO"      // the path of the real go command
 	envTimeout = "MUTANTS_TIMEOUT" // how long the tests of a mutant may run
@@ -87,6 +87,7 @@ func (g *gremlins) test(ctx context.Context, c checker, folder string) ([]mutant
 	}
 	timeout := 5*time.Second + 5*testTime(out)
 
+	// The pattern "/" excludes the files in subfolders, which belong to other packages.
 	args := []string{"unleash", "--workers", strconv.Itoa(c.workers), "--exclude-files", "/",
 		"--timeout-coefficient", "100000"} // runGo has a limit of its own, which excludes the build
 	for _, file := range pkg.ignored {
@@ -113,7 +114,7 @@ func (g *gremlins) test(ctx context.Context, c checker, folder string) ([]mutant
 	run.Env = env
 	var stdout, stderr bytes.Buffer
 	run.Stdout, run.Stderr = &stdout, &stderr
-	// The tests that gremlins runs end with it.
+	// If ctx ends, the tests that gremlins has started are killed with it.
 	run.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	run.Cancel = func() error { return syscall.Kill(-run.Process.Pid, syscall.SIGKILL) }
 	if err := run.Run(); err != nil && ctx.Err() == nil {
@@ -148,9 +149,9 @@ type goPackage struct {
 	ignored []string // files that are not built here
 }
 
-// covered returns lines of a coverage profile that call every line of the package covered. gremlins
-// tests no mutant in a line that is not covered. In Go's coverage, the expressions after "case" and
-// the constants outside of functions are never covered.
+// covered returns lines of a coverage profile that mark every line of the package as covered.
+// gremlins tests no mutant in a line that is not covered, and Go's coverage never has the
+// expressions after "case" and the constants outside of functions as covered.
 func (p goPackage) covered() string {
 	var b strings.Builder
 	for _, file := range p.files {

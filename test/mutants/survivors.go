@@ -28,8 +28,8 @@ type survivor struct {
 	at int // the number of the line in the file, 0 in a list
 }
 
-// key returns what names the mutant. Two mutants have the same key if a function has the same line
-// twice.
+// key returns the fields that name the mutant. Two mutants have the same key if a function has the
+// same line twice.
 func (s survivor) key() [4]string {
 	return [4]string{s.File, s.Func, s.Mutant, s.Line}
 }
@@ -99,7 +99,7 @@ func writeSurvivors(name string, list []survivor) error {
 	return os.WriteFile(name, b.Bytes(), 0o644)
 }
 
-// A result compares the mutants of a package with its list of survivors.
+// A result is the outcome of comparing the mutants of a package with its list of survivors.
 type result struct {
 	killed      int
 	current     []survivor // all survivors, with the reason of the list

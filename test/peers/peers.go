@@ -1,5 +1,5 @@
 // Package peers provides the programs that tests use. These are the real servers and clients that
-// test/package.json and test/servers/package.json pin, the packages of the example plugins, the
+// test/package.json and test/servers/package.json pin, the packages of the TypeScript example, the
 // go-sdk's conformance server and clients (tools of go.mod), and the gatekit binary, which is built
 // from the working tree.
 //
@@ -52,8 +52,8 @@ func Installed(t testing.TB, programs ...string) {
 	}
 }
 
-// Collector builds the OpenTelemetry collector of test/collector and returns its path. If its
-// modules cannot be fetched, the test is skipped.
+// Collector builds the OpenTelemetry collector of test/collector and returns its path. If the build
+// fails, for example because its modules cannot be fetched, the test is skipped.
 func Collector(t testing.TB) string {
 	t.Helper()
 	if testing.Short() {

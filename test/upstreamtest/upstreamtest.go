@@ -1,6 +1,6 @@
 // Package upstreamtest has fakes for tests of core/upstream and core/bridge: a server behind a
 // pipe, and the client's side of calls. The test controls both. Most functions wait with
-// synctest.Wait, so the tests must run in a bubble.
+// synctest.Wait, so the tests must run in synctest.Test.
 package upstreamtest
 
 import (
@@ -423,7 +423,8 @@ func (c *Call) ExpectError(want string) {
 }
 
 // ModernRequest returns a modern request. meta are members that come before the client's
-// description in _meta, and params are members that come after _meta.
+// description in _meta, each with a comma after it. params are members that come after _meta, each
+// with a comma before it.
 func ModernRequest(id, method, meta, params string) string {
 	return `{"jsonrpc":"2.0","id":` + id + `,"method":"` + method + `","params":{"_meta":{` + meta +
 		`"io.modelcontextprotocol/protocolVersion":"2026-07-28",` +

@@ -22,9 +22,9 @@ type AdminServerOptions struct {
 }
 
 // AdminServer serves pages to operators and their tools. It answers GET and HEAD requests from this
-// machine whose Host header is a loopback name. So a web page whose host name resolves to 127.0.0.1
-// (DNS rebinding) gets no page. AdminServer sends no CORS headers, so web pages of other origins
-// cannot read its answers.
+// machine whose Host header is a loopback name. So it refuses the requests of a web site whose host
+// name resolves to 127.0.0.1 (DNS rebinding). AdminServer sends no CORS headers, so pages of other
+// origins cannot read its answers.
 type AdminServer struct {
 	o        AdminServerOptions
 	hosts    allowedHosts

@@ -70,10 +70,13 @@ type Child struct {
 
 var _ conn.PipeCloser = (*Child)(nil)
 
-// ExitError is the error of Read and Write if the child has ended before Close was called.
+// ExitError is the error of Read and Write if the child has ended, or has closed its stdin or
+// stdout, before Close was called.
 type ExitError struct {
 	Server string
-	Reason string // "exited with status 1" or "was ended by signal: killed"
+	// Reason is for example "exited with status 1" or "was ended by signal: killed". If the child
+	// still runs, it is "closed its stdin or stdout".
+	Reason string
 	Stderr string // the last lines of stderr, with control characters escaped
 }
 
@@ -88,9 +91,9 @@ func (e *ExitError) Error() string {
 // Unwrap returns io.EOF, since nothing more can be read.
 func (e *ExitError) Unwrap() error { return io.EOF }
 
-// Spawn starts the process. ctx bounds only the start. The process lives until it exits or until
-// Close. It leads a process group of its own. When the process exits or Gatekit ends, even by
-// SIGKILL, the rest of the group is killed.
+// Spawn starts the process, unless ctx has ended. A later end of ctx has no effect. The process
+// lives until it exits or until Close. It leads a process group of its own. When the process exits
+// or Gatekit ends, even by SIGKILL, the rest of the group is killed.
 func Spawn(ctx context.Context, c Command) (*Child, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
@@ -212,8 +215,8 @@ func isMessage(line []byte) bool {
 	return false
 }
 
-// Write implements conn.Pipe. It writes one message as one line. If the child has ended, the error
-// is an *ExitError.
+// Write implements conn.Pipe. It writes one message as one line. After Close, the error is io.EOF.
+// If the child ended before Close, the error is an *ExitError.
 func (c *Child) Write(ctx context.Context, parts ...[]byte) error {
 	err := c.writer.Write(ctx, parts...)
 	if errors.Is(err, syscall.EPIPE) || errors.Is(err, fs.ErrClosed) {

@@ -245,7 +245,7 @@ func TestStderrLinesOverTheLimitOfTheLogAreWrittenToAFile(t *testing.T) {
 	for _, m := range regexp.MustCompile(`line (\d+) e`).FindAllStringSubmatch(log.String(), -1) {
 		seen[m[1]]++
 	}
-	for i := range 21 << 10 {
+	for i := range 21 << 10 { // the lines that flood writes
 		if n := seen[strconv.Itoa(i)]; n != 1 {
 			t.Fatalf("line %d is %d times in the log and the files together, want once", i, n)
 		}
@@ -279,7 +279,7 @@ func TestOldStderrFilesAreRemoved(t *testing.T) {
 	for _, f := range files {
 		names = append(names, f.Name())
 	}
-	// the flood has a file and its renamed part
+	// The flood has a new file and its renamed part. The 49 newest of the other files are left.
 	if len(names) > 51 || slices.Contains(names, "old-10.log") ||
 		!slices.Contains(names, "old-11.log") {
 		t.Errorf("%d files are left: %q; want 51, old-11.log to old-59.log among them", len(names),

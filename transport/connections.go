@@ -104,8 +104,8 @@ func (l *limitedListener) admit(c net.Conn, hasDescriptors bool) net.Conn {
 	return admitted
 }
 
-// closeIdleLocked closes the connection that has been idle for the longest time. It returns false
-// if no connection is idle. The caller holds l.mu.
+// closeIdleLocked closes the connection that has been idle for the longest time. It reports whether
+// a connection was idle. The caller holds l.mu.
 func (l *limitedListener) closeIdleLocked() bool {
 	oldest := l.idle.Front()
 	if oldest == nil {

@@ -30,6 +30,7 @@ type limitedListener struct {
 	full    bool      // the last new connection was refused
 	refused int64     // number of refused connections since the start
 	reserve *os.File  // open file of the reserved descriptor; nil if it could not be opened
+	closed  bool      // the reserve is not opened again
 }
 
 func newLimitedListener(l net.Listener, most int, log *slog.Logger) *limitedListener {
@@ -48,10 +49,10 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 			// waits for a connection here. When it arrives, descriptors may be free again.
 			c, err = l.Listener.Accept()
 		}
-		hasDescriptors := l.openReserve()
 		if err != nil {
 			return nil, err // if err is the lack of a descriptor, net/http calls Accept again
 		}
+		hasDescriptors := l.openReserve()
 		if c := l.admit(c, hasDescriptors); c != nil {
 			return c, nil
 		}
@@ -66,7 +67,7 @@ func isNoDescriptor(err error) bool {
 func (l *limitedListener) openReserve() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.reserve == nil {
+	if l.reserve == nil && !l.closed {
 		l.reserve, _ = os.Open(os.DevNull)
 	}
 	return l.reserve != nil
@@ -154,6 +155,9 @@ func (l *limitedListener) counts() (open int, refused int64) {
 
 // Close implements net.Listener.
 func (l *limitedListener) Close() error {
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
 	l.closeReserve()
 	return l.Listener.Close()
 }

@@ -111,6 +111,14 @@ type runningServer struct {
 	refusals []string
 }
 
+// waitUntilIdle waits until n connections are idle. After an answer, net/http marks the connection
+// as idle only when the client may already have read the answer.
+func (f *runningServer) waitUntilIdle(n int) {
+	for f.IdleConnections() != n {
+		runtime.Gosched()
+	}
+}
+
 // listen starts an HTTPServer on a free port. change may edit its options.
 func listen(t *testing.T, change func(*transport.HTTPServerOptions)) *runningServer {
 	t.Helper()
@@ -502,6 +510,7 @@ func TestConnectionOverTheLimit(t *testing.T) {
 					t.Fatal(err)
 				}
 				r.Body.Close()
+				server.waitUntilIdle(1)
 			case post("wait"):
 				<-server.opened
 			}
@@ -543,11 +552,10 @@ func TestNoDescriptorLeft(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.Body.Close()
+			server.waitUntilIdle(1)
 			if want == 503 {
 				idle.Close()
-				for server.Stats().Connections > 0 {
-					runtime.Gosched()
-				}
+				server.waitUntilIdle(0)
 			}
 			restore := takeDescriptors(t)
 			defer restore()

@@ -57,13 +57,14 @@ type listeners struct {
 	control *controlServer
 }
 
-// components returns the listeners in the order in which they are bound. If one cannot be bound,
-// startAll stops the listeners before it. If all are bound, l.serve ends the listeners for clients
-// and operators, and program.serve stops the control server.
+// components returns the listeners in the order in which they are bound. As soon as clients can
+// connect, operators can, too. If one listener cannot be bound, startAll stops the listeners before
+// it. If all are bound, l.serve ends the listeners for clients and operators, and program.serve
+// stops the control server.
 func (l *listeners) components() []component {
 	return []component{
+		&funcComponent{l.bindAdmin, l.releaseAdmin},
 		&funcComponent{l.bindClients, l.releaseClients},
-		&funcComponent{l.bindAdmin, nil},
 		l.control,
 	}
 }
@@ -88,6 +89,13 @@ func (l *listeners) bindAdmin(context.Context) (err error) {
 		l.admin, err = l.gateway.listenAdmin(l.config)
 	}
 	return err
+}
+
+func (l *listeners) releaseAdmin() error {
+	if l.admin == nil {
+		return nil
+	}
+	return l.admin.Close()
 }
 
 // serve serves clients and operators, and watches the configuration, until ctx ends, the stdio

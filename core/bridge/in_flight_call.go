@@ -11,7 +11,8 @@ import (
 )
 
 // maxURLElicitations is how many times a server may answer one call with the demand to open web
-// pages first.
+// pages first. The client is not asked after the last of these demands, since the call is not sent
+// again.
 const maxURLElicitations = 3
 
 // inFlightCall is one call of a modern client to a legacy server. It handles the messages that the
@@ -27,17 +28,13 @@ type inFlightCall struct {
 // sends the request again. A server that makes this demand has not run the request.
 func (c *inFlightCall) run(ctx context.Context, o upstream.Outgoing) (*mcp.Message, error) {
 	defer c.session.addCall(c)()
-	var answer *mcp.Message
-	for i := range maxURLElicitations {
-		if i > 0 {
-			o = upstream.Again(o)
-		}
-		var err error
-		if answer, err = c.send(ctx, o); err != nil {
+	for demands := 1; ; demands++ {
+		answer, err := c.send(ctx, o)
+		if err != nil {
 			return nil, err
 		}
-		if answer.ErrorCode() != mcp.CodeURLElicitationRequired {
-			break
+		if answer.ErrorCode() != mcp.CodeURLElicitationRequired || demands == maxURLElicitations {
+			return c.translate(ctx, answer)
 		}
 		if err := c.Consume(ctx, answer, "pass", answeredByGatekit); err != nil {
 			return nil, err
@@ -45,7 +42,12 @@ func (c *inFlightCall) run(ctx context.Context, o upstream.Outgoing) (*mcp.Messa
 		if refusal, err := c.openPages(ctx, answer); err != nil || refusal != nil {
 			return refusal, err
 		}
+		o = upstream.Again(o)
 	}
+}
+
+// translate returns an answer of the server, translated for the client.
+func (c *inFlightCall) translate(ctx context.Context, answer *mcp.Message) (*mcp.Message, error) {
 	var translated *mcp.Message
 	var err error
 	if answer.Kind == mcp.Error {

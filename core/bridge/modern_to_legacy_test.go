@@ -623,8 +623,13 @@ func TestServerMayDemandPagesThreeTimes(t *testing.T) {
 		}
 		defer s.Close()
 		// StartCall records the client's request with another recorder.
-		p := upstreamtest.StartCall(t, s,
-			&upstreamtest.Client{OnAsk: upstreamtest.AnswerWith(`{"action":"accept"}`)},
+		asked := 0
+		client := &upstreamtest.Client{OnAsk: func(ctx context.Context,
+			m *mcp.Message) pipeline.Passed {
+			asked++
+			return upstreamtest.AnswerWith(`{"action":"accept"}`)(ctx, m)
+		}}
+		p := upstreamtest.StartCall(t, s, client,
 			requestWithCapabilities(`1`, "tools/call", urls, `,"name":"x"`))
 		srv := st.Last(t)
 		acceptInitialize(t, srv, urls)
@@ -643,6 +648,11 @@ func TestServerMayDemandPagesThreeTimes(t *testing.T) {
 		if repeated != 2 {
 			t.Errorf("%d repeated calls were recorded, want 2; the records are\n%s", repeated,
 				strings.Join(records.Rows(), "\n"))
+		}
+		// The proxy records the third demand, because it is the answer to the call.
+		if got := client.Consumed(); asked != 2 || len(got) != 2 {
+			t.Errorf("the client was asked %d times and %d demands were recorded as answered, "+
+				"want 2 and 2", asked, len(got))
 		}
 	})
 }

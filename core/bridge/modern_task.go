@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 
 	"gatekit/core/backoff"
@@ -72,13 +73,17 @@ func (t *modernTask) follow(ctx context.Context,
 			if err != nil || refusal != nil {
 				return refusal, err
 			}
+		default:
+			// The specification defines no further status. Such a task is not polled, because it
+			// is unknown whether it can still end.
+			return nil, unavailable(t.name,
+				fmt.Sprintf("the server's task has no known status: %.40q", status), nil)
 		}
-		if ended || status == "" {
-			if state != created && endsTask(state) {
+		if ended {
+			if state != created {
 				drop(ctx, t.handler, state, "it ends the task without a result or an error")
 			}
-			return nil, unavailable(t.name,
-				"the server's task has no status, or ended without a result", nil)
+			return nil, unavailable(t.name, "the server's task ended without a result", nil)
 		}
 		if !backoff.Sleep(ctx, pollInterval(state, "/pollIntervalMs")) {
 			return nil, context.Cause(ctx)

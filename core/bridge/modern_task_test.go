@@ -60,7 +60,13 @@ func TestModernToolThatRunsAsATaskOnly(t *testing.T) {
 		"a missing status ends the call": func(t *testing.T, p *upstreamtest.Call,
 			srv *upstreamtest.PipeServer, to *upstreamtest.Client) {
 			get(t, srv, `{"taskId":"T"}`)
-			p.ExpectError("the server's task has no status")
+			p.ExpectError(`the server's task has no known status: ""`)
+			srv.Expect(t, "tasks/cancel")
+		},
+		"an unknown status ends the call": func(t *testing.T, p *upstreamtest.Call,
+			srv *upstreamtest.PipeServer, to *upstreamtest.Client) {
+			get(t, srv, `{"taskId":"T","status":"paused"}`)
+			p.ExpectError(`the server's task has no known status: "paused"`)
 			srv.Expect(t, "tasks/cancel")
 		},
 		"the server names no interval": func(t *testing.T, p *upstreamtest.Call,
@@ -76,7 +82,7 @@ func TestModernToolThatRunsAsATaskOnly(t *testing.T) {
 			p *upstreamtest.Call, srv *upstreamtest.PipeServer, to *upstreamtest.Client) {
 			const state = `{"taskId":"T","status":"completed"}`
 			get(t, srv, state)
-			p.ExpectError("or ended without a result")
+			p.ExpectError("the server's task ended without a result")
 			srv.ExpectNothing(t)
 			got := to.Consumed()
 			if last := got[len(got)-1]; !strings.HasPrefix(last,

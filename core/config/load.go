@@ -78,8 +78,11 @@ func load(path string, checks []Check) (*Config, *snapshot, error) {
 	// The digest is computed before the checks read the policies. So Watch notices a change that
 	// happens while the checks run.
 	r.files, r.digest = l.order, addToDigest(l.digest(), policyFiles(r.policies))
+	mask := NewMask(l.substituted) // the checks know only the values after substitution
 	for _, check := range checks {
-		l.errs = append(l.errs, check(c)...)
+		for _, e := range check(c) {
+			l.addError(e.Position, "%s", mask.Replace(e.Message))
+		}
 	}
 	if len(l.errs) > 0 {
 		l.errs.sort()

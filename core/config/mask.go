@@ -2,6 +2,7 @@ package config
 
 import (
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -10,16 +11,25 @@ import (
 // "debug", are likely to be parts of ordinary words.
 const minMasked = 6
 
-// publicKeys are the keys whose values are not secret, even if a part of a value is substituted.
-// The values are paths and addresses, which errors must name.
-var publicKeys = []string{"file", "files", "data", "anchor", "cwd", "command", "http", "ca", "cert"}
+// publicKey matches the full names of the keys whose values are not secret, even if a part of a
+// value is substituted. The values are paths, addresses and certificates, which errors must name.
+// It matches whole names, because the user chooses the names of variables, headers and settings of
+// plugins. Of a plugin's command, only the program is public: the arguments may be secrets.
+var publicKey = regexp.MustCompile(strings.ReplaceAll(`^(`+strings.Join([]string{
+	`(listen|admin)\.http`,
+	`server\.NAME\.(command|cwd)`,
+	`plugin "NAME": command\[0\]`,
+	`policy\.(files|data)\[\d+\]`,
+	`policy\.service\.NAME\.ca`,
+	`audit\.(file|anchor)`,
+	`audit\.sink "NAME": (ca|cert)`,
+	`telemetry\.ca`,
+}, "|")+`)$`, "NAME", `[\w-]+`))
 
-// noteSubstituted records a substituted value for Config.Substituted, unless the value belongs to
-// one of the publicKeys. The parameter name is the full name of the key, as errors show it.
+// noteSubstituted records a substituted value for Config.Substituted, unless the value belongs to a
+// publicKey. The parameter name is the full name of the key, as errors show it.
 func (l *loader) noteSubstituted(value, name string) {
-	key := name[strings.LastIndexByte(name, '.')+1:]
-	key, _, _ = strings.Cut(key, "[")
-	if slices.Contains(publicKeys, key) {
+	if publicKey.MatchString(name) {
 		return
 	}
 	for line := range strings.SplitSeq(value, "\n") {
@@ -51,7 +61,8 @@ func NewMask(values []string) *strings.Replacer {
 
 // Substituted returns the values that ${env:…} and ${file:…} have put into the configuration, for
 // NewMask. It also returns URL-escaped forms of the values. It leaves out values of less than six
-// bytes, and parts of paths and addresses (file, command, http and similar keys).
+// bytes, and the values of keys that are known to hold paths, addresses and certificates, such as
+// audit.file, listen.http and the command of a server.
 func (c *Config) Substituted() []string {
 	if c.source == nil {
 		return nil

@@ -231,3 +231,68 @@ file = "${env:GATEKIT_TEST_PATH}/log"
 		t.Errorf("a configuration that was not loaded: got %q, want no values", got)
 	}
 }
+
+// Names that the user chooses, such as those of variables, do not make a value public.
+func TestOnlyPublicKeysAreNotMasked(t *testing.T) {
+	cert, _ := certificate(t)
+	doc := func(lines ...string) string { return strings.Join(lines, "\n") }
+	const v = `"${env:GATEKIT_TEST_VALUE}"`
+	for _, tt := range []struct {
+		name, doc string
+		masked    bool
+	}{
+		{"the variable file of a server", doc(server, `env = { file = `+v+` }`), true},
+		{"a variable with dots in its name", doc(server, `env = { "x.command" = `+v+` }`), true},
+		{"the header http of a server",
+			doc("[server.a]", `url = "http://x/"`, `headers = { http = `+v+` }`), true},
+		{"an argument of a server", doc(server, `args = ["x", `+v+`]`), true},
+		{"the command of a server", doc("[server.a]", "command = "+v), false},
+		{"the cwd of a server", doc(server, `cwd = "./${env:GATEKIT_TEST_VALUE}"`), false},
+		{"the setting data of a plugin", doc(server, "[[plugin]]", `name = "p"`, `use = "p"`,
+			`config = { data = `+v+` }`), true},
+		{"the setting command[0] of a plugin", doc(server, "[[plugin]]", `name = "p"`,
+			`use = "p"`, `config = { command = [`+v+`] }`), true},
+		{"the variable ca of a plugin", doc(server, "[[plugin]]", `name = "p"`,
+			`command = ["p"]`, `env = { ca = `+v+` }`), true},
+		{"the program of a plugin", doc(server, "[[plugin]]", `name = "p"`,
+			`command = [`+v+`]`), false},
+		{"an argument of a plugin", doc(server, "[[plugin]]", `name = "p"`,
+			`command = ["p", `+v+`]`), true},
+		{"the setting files of a rule", doc(server, "[policy]", `rules = ["r"]`,
+			"[policy.config.r]", "files = ["+v+"]"), true},
+		{"the files and data of the policy", doc(server, "[policy]",
+			`files = ["${env:GATEKIT_TEST_VALUE}"]`, `data = ["${env:GATEKIT_TEST_VALUE}"]`), false},
+		{"the header ca of a sink", sinkOf("webhook", `url = "https://x/"`,
+			`headers = { ca = `+v+` }`), true},
+		{"the ca of a sink", sinkOf("webhook", `url = "https://x/"`,
+			`ca = "${env:GATEKIT_TEST_VALUE}/ca.pem"`), false},
+		{"the ca of a service", doc(server, "[policy.service.s]", `url = "https://x/"`,
+			`ca = "${file:folder/ca.pem}"`), false},
+		{"the files of the audit log", doc(server, "[audit]", `file = "${env:GATEKIT_TEST_VALUE}"`,
+			`anchor = "${env:GATEKIT_TEST_VALUE}.anchor"`), false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Setenv("GATEKIT_TEST_VALUE", "folder")
+			c, err := load(t, tt.doc, "folder/ca.pem", cert)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := c.Substituted(); (len(got) > 0) != tt.masked {
+				t.Errorf("got the values to mask %q, want that some are masked: %v", got, tt.masked)
+			}
+		})
+	}
+}
+
+// A check knows only the values after substitution.
+func TestSubstitutedValuesAreMaskedInErrorsOfChecks(t *testing.T) {
+	t.Setenv("GATEKIT_TEST_VALUE", "s3cret")
+	path := filepath.Join(t.TempDir(), "gatekit.toml")
+	write(t, path, server+"[[plugin]]\nname = \"p\"\nuse = \"${env:GATEKIT_TEST_VALUE}\"\n")
+	_, err := config.Load(path, func(c *config.Config) config.Errors {
+		return config.Errors{{Position: c.Plugins[0].Position, Message: "no " + c.Plugins[0].Use}}
+	})
+	if got, want := mistakes(t, err), []string{"3:1: no [redacted]"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -248,18 +248,26 @@ func Gatekit(t testing.TB) string {
 // folder returns the folder for the binaries that this process builds; Run removes it.
 var folder = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "gatekit-test-") })
 
+// build returns the path of gatekit in Go's build cache. go run puts it there, so that only the
+// first of the test packages has to link it. In place of running the binary, echo prints its path.
+// The run that links the binary prints a temporary path. So build asks again.
 var build = sync.OnceValues(func() (string, error) {
-	dir, err := folder()
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "gatekit")
-	args := []string{"build", "-o", path}
+	args := []string{"run", "-exec", "echo"}
 	if race {
 		args = append(args, "-race")
 	}
-	_, err = run("go", append(args, "gatekit/cmd/gatekit")...)
-	return path, err
+	var path string
+	for range 2 {
+		out, err := run("go", append(args, "gatekit/cmd/gatekit")...)
+		if err != nil {
+			return "", err
+		}
+		path = strings.TrimSpace(out)
+		if _, err := os.Stat(path); err == nil {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("go run does not keep the binary %s in the build cache", path)
 })
 
 // M is a testing.M that removes the built binaries when the tests have run.

@@ -378,9 +378,7 @@ func TestGoClientListsAndUsesEverything(t *testing.T) {
 // TestLegacyTypeScriptClientUsesModernServer compares the reports of a legacy and a modern client
 // that use the modern server of the Go SDK.
 func TestLegacyTypeScriptClientUsesModernServer(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left out by -short: calls every tool of a server, with two clients")
-	}
+	harness.Long(t, "calls every tool of a server, with two clients")
 	config := harness.StdioServer("go", []string{peers.Tool(t, "everything-server")}) +
 		"era = \"modern\"\n"
 	for _, transportName := range []string{"stdio", "http"} {

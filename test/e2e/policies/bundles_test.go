@@ -202,9 +202,7 @@ func wantTokenNotWritten(t *testing.T, g *harness.Gatekit) {
 // bundles and to a valid one, while clients make calls. No call is lost, the active bundle decides
 // every call, and the audit log names its revision.
 func TestServedBundlesAreReplacedWithoutLosingACall(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left out by -short: makes calls while bundles are replaced")
-	}
+	harness.Long(t, "makes calls while bundles are replaced")
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	t.Setenv("CONTROL_TOKEN", bundleServerToken)
 	key, other := bundles.NewKey(t), bundles.NewKey(t)

@@ -16,9 +16,7 @@ import (
 // at its start. Gatekit must either refuse the file or start without it. It must not wait for the
 // other end of the pipe.
 func TestNamedPipeDoesNotStopTheStart(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left out by -short: starts Gatekit for each file")
-	}
+	harness.Long(t, "starts Gatekit for each file")
 	const log = "[audit]\nfile = \"audit.jsonl\"\n"
 	sink := func(lines string) string { return log + "[[audit.sink]]\nname = \"s\"\n" + lines }
 	bundle := "[policy.service.s]\nurl = \"http://127.0.0.1:9/\"\n[policy.bundle.b]\n" +

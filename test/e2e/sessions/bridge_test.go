@@ -24,9 +24,7 @@ var bridgedPairs = []struct{ name, client, server, back string }{
 
 // TestClientUsesServerOfTheOtherEra uses every feature of a server with a client of the other era.
 func TestClientUsesServerOfTheOtherEra(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left out by -short: starts a server of each era for each transport")
-	}
+	harness.Long(t, "starts a server of each era for each transport")
 	for _, pair := range bridgedPairs {
 		t.Run(pair.name, func(t *testing.T) {
 			harness.EachTransport(t, harness.ScriptedServerOver(t, "box", pair.server, pair.back),

@@ -28,9 +28,7 @@ const getStream = "http, questions on the GET stream"
 // eight times at once. All questions to a client are open at the same time. Each question must
 // reach the client that made the call, and the tool must get this client's answer.
 func TestParallelQuestionsReachTheirOwnClient(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left out by -short: starts servers for each pair of eras")
-	}
+	harness.Long(t, "starts servers for each pair of eras")
 	for _, pair := range eraPairs {
 		for _, back := range []string{"stdio", "http", getStream} {
 			if back == getStream && pair.server == mcptest.Modern {

@@ -13,9 +13,7 @@ import (
 // stdio and HTTP. A rule hides one skill, the plugin injection hides another, and the server has
 // changed a file. Each denial must be in the audit log.
 func TestSkillsAreCarried(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left out by -short: starts a server for each era and transport")
-	}
+	harness.Long(t, "starts a server for each era and transport")
 	for _, route := range harness.Routes {
 		for _, revision := range harness.Revisions {
 			t.Run(revision+" client, "+route.Name, func(t *testing.T) {

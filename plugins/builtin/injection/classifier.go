@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -98,13 +99,14 @@ func (c *httpClassifier) Close() error {
 	return nil
 }
 
-// splitText splits a text into chunks that overlap.
+// splitText splits a text into chunks that overlap. A character that is cut at the end of a chunk
+// is left out there, because JSON cannot hold a part of it. The next chunk has the whole character.
 func splitText(s string) (chunks []string) {
 	for len(s) > chunkBytes {
-		chunks = append(chunks, s[:chunkBytes])
+		chunks = append(chunks, strings.ToValidUTF8(s[:chunkBytes], ""))
 		s = s[chunkBytes-chunkOverlap:]
 	}
-	return append(chunks, s)
+	return append(chunks, strings.ToValidUTF8(s, ""))
 }
 
 // errTooMuch is the error for a message with more text than the option max_bytes allows.

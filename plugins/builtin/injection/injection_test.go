@@ -752,6 +752,40 @@ func TestClassifierOverHTTP(t *testing.T) {
 	}
 }
 
+// TestClassifierScoresLongTexts checks that an attack is found anywhere in a text that is split,
+// also if a character of several bytes is cut.
+func TestClassifierScoresLongTexts(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var q struct {
+			Texts []string `json:"texts"`
+		}
+		if err := json.UnmarshalRead(r.Body, &q); err != nil {
+			t.Error(err)
+		}
+		scores, _ := (&fakeClassifier{}).Score(r.Context(), q.Texts)
+		_ = json.MarshalWrite(w, map[string][]float64{"scores": scores})
+	}))
+	defer server.Close()
+	s := newTestStage(t, `{"classifier":{"url":"`+server.URL+
+		`","timeout":"30s","on_error":"skip"}}`)
+	for _, filler := range []string{"a", "é", "aé", "ééa", "世", "a世", "aa世", "😀", "a😀",
+		"aa😀", "aaa😀"} {
+		half := strings.Repeat(filler, 9<<10/len(filler))
+		for what, text := range map[string]string{"first": "xyzzy " + half + half,
+			"in the middle": half + " xyzzy " + half, "last": half + half + " xyzzy"} {
+			if v := inspect(t, s, result(text)); v.Action != pipeline.Deny {
+				t.Errorf("a long text of %q with the attack %s: got %v with %v, want a denial",
+					filler, what, v.Action, v.Findings)
+			}
+		}
+		if v := inspect(t, s, result(half+half)); v.Action != pipeline.Allow ||
+			len(v.Findings) > 0 {
+			t.Errorf("a long text of %q without an attack: got %v with %v, want it allowed",
+				filler, v.Action, v.Findings)
+		}
+	}
+}
+
 func FuzzInspect(f *testing.F) {
 	for _, l := range lines[labelled](f, "attacks.jsonl") {
 		f.Add(l.Text)

@@ -135,7 +135,7 @@ func (m *markFinder) readAngle(rest string, add addHit) {
 		}
 		return
 	}
-	if len(rest) > 2 && (rest[1] == '<' || rest[1] == 's' || rest[1] == 'e') {
+	if len(rest) > 2 && strings.IndexByte("<sSeE", rest[1]) >= 0 {
 		for _, token := range []string{"<<sys>>", "<</sys>>", "<start_of_turn>", "<end_of_turn>"} {
 			if len(rest) >= len(token) && strings.EqualFold(rest[:len(token)], token) {
 				add(idChatML, "chat-token", markScore{7, 8}, len(token))

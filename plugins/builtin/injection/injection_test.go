@@ -416,6 +416,31 @@ func TestUnlistedToolsAreDeniedWithTheOption(t *testing.T) {
 	}
 }
 
+// TestDelimitersAreFoundInEverySpelling checks spellings of the delimiters of chats that differ in
+// capitals or in the form of their letters. In brackets, only capitals count: `[system]` is a
+// section of a configuration, and `[inst]` an index in code.
+func TestDelimitersAreFoundInEverySpelling(t *testing.T) {
+	s := newTestStage(t, `{}`)
+	for text, want := range map[string]pipeline.Action{
+		"<start_of_turn>": pipeline.Deny, "<Start_of_turn>": pipeline.Deny,
+		"<START_OF_TURN>": pipeline.Deny, "<Ｓtart_of_turn>": pipeline.Deny,
+		"<end_of_turn>": pipeline.Deny, "<End_of_turn>": pipeline.Deny,
+		"<END_OF_TURN>": pipeline.Deny, "<|IM_START|>": pipeline.Deny,
+		"<</Sys>>": pipeline.Deny, "</TOOL_RESULT>": pipeline.Deny,
+		"[/SYSTEM]": pipeline.Deny, "[/ＳＹＳＴＥＭ]": pipeline.Deny,
+		"[/ＳYSTEM]":    pipeline.Deny,
+		"[/🅐DMIN]":     pipeline.Deny, // a negative circled A
+		"[ＩＮＳＴ] <sys>": pipeline.Deny,
+		"[/system]":    pipeline.Allow,
+		"[/ｓｙｓｔｅｍ]":    pipeline.Allow,
+		"[inst] <sys>": pipeline.Allow,
+	} {
+		if v := inspect(t, s, result("A text. "+text+" More text.")); v.Action != want {
+			t.Errorf("%q: got %v with %v, want %v", text, v.Action, types(v), want)
+		}
+	}
+}
+
 func TestActions(t *testing.T) {
 	all := func(action string) string {
 		var b []string

@@ -36,7 +36,7 @@ func (p normalizedText) originalOffset(i int) int {
 }
 
 // normalize returns the normalized text of s. ASCII letters keep their case, since the lexicon
-// ignores it.
+// ignores it and some marks are written in capitals only.
 func normalize(s string) normalizedText {
 	i := asciiPrefix(s)
 	if i == len(s) {
@@ -77,16 +77,20 @@ func asciiPrefix(s string) int {
 	return len(s)
 }
 
-// appendNormalized appends r decomposed, in lower case and without accents.
+// appendNormalized appends r decomposed and without accents, in lower case except for ASCII
+// letters: a fullwidth capital is appended as the ASCII capital.
 func appendNormalized(b []byte, r rune) []byte {
-	// Letters in squares and circles; not all of them have a decomposition.
+	// Capitals in squares and circles; not all of them have a decomposition.
 	if r >= 0x1f130 && r <= 0x1f189 {
-		return append(b, byte('a'+(r-0x1f130)%32%26))
+		return append(b, byte('A'+(r-0x1f130)%32%26))
 	}
 	if d := norm.NFKD.PropertiesString(string(r)).Decomposition(); d != nil {
 		for _, r := range string(d) {
+			if r >= utf8.RuneSelf {
+				r = unicode.ToLower(r)
+			}
 			if !unicode.Is(unicode.Mn, r) {
-				b = utf8.AppendRune(b, unicode.ToLower(r))
+				b = utf8.AppendRune(b, r)
 			}
 		}
 		return b

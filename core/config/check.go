@@ -297,8 +297,12 @@ func (l *loader) checkPlugins(c *Config, root *node) {
 					"of them", name)
 		case !use && !command && !l.partial:
 			l.errorf(n, "%s needs use (a built-in plugin) or command (your own program)", name)
-		case command && len(p.Command) == 0:
-			l.errorf(n.lookup("command"), "%scommand is empty", prefix)
+		case use && p.Use == "" && !l.hasErrorAt(n.lookup("use")):
+			l.errorf(n.lookup("use"), "%suse is empty", prefix)
+		case command && (len(p.Command) == 0 || p.Command[0] == ""):
+			if at := n.lookup("command"); !l.hasErrorAt(at) && !l.hasErrorAt(at.item(0)) {
+				l.errorf(at, "%scommand is empty", prefix)
+			}
 		}
 		for i, word := range p.Command { // the plugin runs in another folder
 			if i == 0 && strings.ContainsRune(word, filepath.Separator) || strings.HasPrefix(word,
@@ -348,13 +352,22 @@ func (l *loader) checkPolicy(p *Policy, n *node) {
 	l.checkOneOf(&p.Labels, n, "policy", "labels", "session", "principal")
 	for key, paths := range map[string][]string{"files": p.Files, "data": p.Data} {
 		for i := range paths {
-			paths[i] = l.absPath(paths[i])
 			at := n.lookup(key).item(i)
+			if paths[i] == "" { // the absolute path would be the folder of the file
+				if !l.hasErrorAt(at) {
+					l.errorf(at, "policy.%s[%d] is empty", key, i)
+				}
+				continue
+			}
+			paths[i] = l.absPath(paths[i])
 			if _, err := os.Stat(paths[i]); errors.Is(err, fs.ErrNotExist) && !l.hasErrorAt(at) {
 				l.errorf(at, "policy.%s[%d]: file %q does not exist", key, i, at.raw)
 			}
 		}
 	}
+	isEmpty := func(path string) bool { return path == "" }
+	p.Files = slices.DeleteFunc(p.Files, isEmpty)
+	p.Data = slices.DeleteFunc(p.Data, isEmpty)
 	l.checkBundles(p, n)
 	for i := range p.Rules {
 		p.RulePositions = append(p.RulePositions, l.doc.position(n.lookup("rules").item(i).offset))

@@ -34,7 +34,13 @@ func (l *loader) decodeTable(v reflect.Value, t map[string]any, n *node, name st
 			l.reportUnknownKey(n.table[key], key, name, fields)
 			continue
 		}
-		l.decodeValue(v.Field(i), value, n.table[key], join(name, key))
+		f, at := v.Field(i), n.table[key]
+		l.decodeValue(f, value, at, join(name, key))
+		if f.Kind() == reflect.String && f.Len() == 0 && strings.Contains(at.raw, "${") &&
+			!l.hasErrorAt(at) { // many keys would silently have their default
+			l.errorf(at, "%s is empty, because %q is empty: give it a value, or remove the key",
+				join(name, key), at.raw)
+		}
 	}
 }
 
@@ -189,8 +195,8 @@ func (l *loader) decodeDuration(v reflect.Value, value any, n *node, name string
 		return
 	}
 	text := l.expand(s, n, name)
-	if text == "" && s != "" {
-		return // the substitution failed, which expand has reported, or its value is empty
+	if l.hasErrorAt(n) {
+		return // the substitution failed
 	}
 	switch d, err := time.ParseDuration(text); {
 	case err != nil:

@@ -14,7 +14,8 @@
 //   - A key that is absent has the default of gatekit.toml.example. A test compares the defaults of
 //     this package with those of the example.
 //   - Nothing is guessed. An unknown key, a wrong type, a value out of range or a reference to a
-//     name that does not exist is an error. No environment variable overrides a key.
+//     name that does not exist is an error. So is a substitution that leaves a key empty. No
+//     environment variable overrides a key.
 //   - ${env:NAME} and ${file:PATH} are replaced in every string, once, when the file is read. $${
 //     stands for the text ${. Errors quote the file as it is written, and a Config prints itself
 //     without the replacements. NewMask removes the replacements from other texts, such as logs,

@@ -23,6 +23,8 @@ func TestValuesAtTheirBounds(t *testing.T) {
 		return server + "[telemetry]\nurl = \"http://127.0.0.1:4317\"\ntraces = true\nsample = " + s
 	}
 	bundle := server + "[policy.service.s]\nurl = \"https://x/\"\n[policy.bundle.b]\n"
+	const empty = `"${env:GATEKIT_TEST_EMPTY}"`
+	t.Setenv("GATEKIT_TEST_EMPTY", "")
 	for _, tt := range []struct{ name, doc, want string }{ // want is a mistake; "" is none
 		{"an origin", origins("https://a.example"), ""},
 		{"an origin that is no URL", origins("https://a b"), "4:20: " + origin + `"https://a b"`},
@@ -63,6 +65,34 @@ func TestValuesAtTheirBounds(t *testing.T) {
 		{"a duration whose variable is not set",
 			server + "timeout = \"${env:GATEKIT_TEST_NOT_SET}\"",
 			"3:1: server.a.timeout: ${env:GATEKIT_TEST_NOT_SET} is not set in the environment"},
+		{"a duration whose variable is empty", server + "timeout = " + empty,
+			"3:1: server.a.timeout must be a duration such as \"60s\" or \"1m30s\", not " + empty},
+		{"a path whose variable is empty", server + "cwd = " + empty,
+			"3:1: server.a.cwd is empty, because " + empty +
+				" is empty: give it a value, or remove the key"},
+		{"a format whose variable is empty", sinkOf("stderr", "format = "+empty),
+			`6:1: audit.sink "s": format is empty, because ` + empty +
+				" is empty: give it a value, or remove the key"},
+		{"a secret whose variable is empty", server + "[listen]\nstate_key = " + empty,
+			"4:1: listen.state_key is empty, because " + empty +
+				" is empty: give it a value, or remove the key"},
+		{"an argument, a variable and a setting whose variable is empty", server +
+			"args = [" + empty + "]\nenv = { A = " + empty +
+			" }\n[[plugin]]\nname = \"p\"\nuse = \"p\"\nconfig = { a = " + empty + " }", ""},
+		{"an empty path that was not substituted", server + "[audit]\nanchor = \"\"", ""},
+		{"an empty path of policies", server + "[policy]\nfiles = [\"\"]",
+			"4:10: policy.files[0] is empty"},
+		{"an empty path of policies after substitution",
+			server + "[policy]\ndata = [" + empty + "]",
+			"4:9: policy.data[0] is empty"},
+		{"an empty name of a built-in plugin", server + "[[plugin]]\nname = \"p\"\nuse = \"\"",
+			`5:1: plugin "p": use is empty`},
+		{"an empty program of a plugin",
+			server + "[[plugin]]\nname = \"p\"\ncommand = [" + empty + "]",
+			`5:1: plugin "p": command is empty`},
+		{"a command of a plugin that is no list",
+			server + "[[plugin]]\nname = \"p\"\ncommand = \"p\"",
+			`5:1: plugin "p": command must be a list, not a string`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := load(t, tt.doc)

@@ -158,7 +158,7 @@ func segmentEnd(segment string) (logEnd, error) {
 }
 
 // fileEnd finds the last complete line, and the number of bytes after it. If no line is complete,
-// the incomplete line must begin with the seq that the parameter first has.
+// the file must be empty, or begin as the record with the seq first begins.
 func fileEnd(f *os.File, size int64, first uint64) (logEnd, error) {
 	const notAnAuditLog = "not an audit log\nhint: configure another file; " +
 		"this file was not changed"

@@ -21,7 +21,7 @@ import (
 
 const (
 	checkpointInterval    = time.Second           // longest time until a record gets a checkpoint
-	checkpointRecords     = 1000                  // so many records get a checkpoint earlier
+	checkpointRecords     = 1000                  // so many records get a checkpoint at once
 	checkpointMinInterval = 20 * time.Millisecond // shortest time between two checkpoints
 
 	// A log whose checkpoints fail protects its records less and less. After maxUnsignedFailing
@@ -58,7 +58,7 @@ type maintenance struct {
 	newFile           bool        // the next record is the first of a file
 	timer             *time.Timer // nil until start is called
 	scheduled         bool        // the timer is set, or start will set it
-	expedited         bool        // the timer is set to the earliest allowed time, or is nil
+	expedited         bool        // the timer is set to the earliest allowed time, or not yet made
 	lastRunEnd        time.Time   // when the last run ended
 	rotatedSincePrune bool        // a segment was added since the last prune
 	checkpointErr     error       // of the last checkpoint, nil if it was written
@@ -252,7 +252,7 @@ func (m *maintenance) run() {
 	m.scheduleNext()
 }
 
-// scheduleNext sets the timer for work that is due without another record.
+// scheduleNext sets the timer for the work that is to be done even if no further record comes.
 func (m *maintenance) scheduleNext() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -333,7 +333,8 @@ func (m *maintenance) checkpoint() error {
 	if err := m.log.syncFile(); err != nil {
 		return err
 	}
-	if m.partialOnDisk == nil { // no entries: the previous process may have left partial tiles
+	if m.partialOnDisk == nil {
+		// A level without an entry is unknown: the previous process may have left a partial tile.
 		m.partialOnDisk = map[int]int64{}
 	}
 	for _, t := range tiles {
@@ -344,8 +345,7 @@ func (m *maintenance) checkpoint() error {
 		switch {
 		case t.W < tileWidth:
 			m.partialOnDisk[t.L] = t.N
-		case !known || n == t.N:
-			// otherwise the disk holds no partial version of this tile
+		case !known || n == t.N: // the disk may hold partial versions of this tile
 			if err := removePartialTiles(m.dir, t.Tile); err != nil {
 				return err
 			}
@@ -400,9 +400,9 @@ func (m *maintenance) reportLostFile(err error) {
 // server are shorter.
 const clockJump = time.Minute
 
-// checkClock writes a record if the clock was set back since the last run, or set forward by at
-// least clockJump. After the clock was set back, later records have earlier times. After it was set
-// forward, the times of the records have a gap.
+// checkClock writes a record if the clock shows an earlier time than at the last run, or was set
+// forward by at least clockJump. After the clock was set back, later records have earlier times.
+// After it was set forward, the times of the records have a gap.
 func (m *maintenance) checkClock() {
 	now, suspended := time.Now(), suspendedTime()
 	wall := now.Round(0).Sub(m.lastClock) // without the monotonic clock
@@ -410,7 +410,7 @@ func (m *maintenance) checkClock() {
 	reason := ""
 	switch {
 	case wall < 0:
-		reason = clockReason(-wall)
+		reason = clockReason(elapsed - wall)
 	case wall-elapsed >= clockJump:
 		reason = fmt.Sprintf("the clock was set forward by %s: this time does not count for "+
 			"keep_for", (wall - elapsed).Round(time.Millisecond))

@@ -314,8 +314,8 @@ func (w *verifier) finish() error {
 		through < w.result.First-1 {
 		w.missingStart = true
 		return &RecordError{w.firstPosition, through + 1,
-			fmt.Sprintf("the records up to %d are missing, and no record with a checkpoint says "+
-				"that they expired", w.result.First-1)}
+			fmt.Sprintf("the records up to %d are missing, and no record that a checkpoint "+
+				"covers says that they expired", w.result.First-1)}
 	}
 	w.result.Recovered = w.recovered
 	if w.mismatch.seq > 0 { // all roots match, so the tile is wrong and not the record

@@ -399,7 +399,7 @@ func TestVerificationRejectsForgedPruneRecord(t *testing.T) {
 	if err := os.Remove(e.segments[0]); err != nil {
 		t.Fatal(err)
 	}
-	want := "no record with a checkpoint says that they expired"
+	want := "no record that a checkpoint covers says that they expired"
 	if _, err := e.verify(); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("before Gatekit opens the log: error %v, want %q in it", err, want)
 	}
@@ -417,7 +417,7 @@ func TestMissingSegmentsNeedPruneRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := e.verify(); err == nil || !strings.Contains(err.Error(),
-		"no record with a checkpoint says that they expired") {
+		"no record that a checkpoint covers says that they expired") {
 		t.Errorf("a segment was removed by hand: error %v, want that records are missing", err)
 	}
 	e.restore()

@@ -69,7 +69,8 @@ func (t textEncoder) Append(b []byte, r *audit.Record) []byte {
 	return append(bytes.TrimRight(b, " "), '\n')
 }
 
-// messageText returns the method, the name and the result of the message.
+// messageText returns the method and the name of the message. For an answer it adds whether it is a
+// response or an error, and what the error was.
 func messageText(r *audit.Record) string {
 	s := r.Method
 	if r.Name != "" {

@@ -13,11 +13,11 @@
 // synced first, whatever the durability of the log is. Otherwise a power cut that removes the end
 // of the log would leave a cursor that seems to belong to another log.
 //
-// A record counts as sent when the receiver has confirmed it (a file, OTLP, a webhook). Syslog has
-// no confirmations. Over TCP and TLS, a record counts as sent on Linux when the receiver's system
-// has the bytes, and on other systems when Gatekit's system has them. Records that were sent in the
-// minute before a connection ended are sent again over the next connection. Over UDP there is no
-// guarantee.
+// A record counts as sent when the receiver (a file, an OTLP collector or a webhook) has confirmed
+// it. Syslog has no confirmations. Over TCP and TLS, a record counts as sent on Linux when the
+// receiver's system has the bytes, and on other systems when Gatekit's system has them. Records
+// that were sent in the minute before a connection ended are sent again over the next connection.
+// Over UDP there is no guarantee.
 //
 // The sink tries a failing receiver again after a delay. The delay has a random part and grows to a
 // minute. If the receiver asks for a longer delay, the sink waits longer. A receiver may be down
@@ -30,9 +30,10 @@
 //
 // A working receiver may reject a batch that is too large or malformed (413, 400, 422; over gRPC
 // RESOURCE_EXHAUSTED and INVALID_ARGUMENT; a datagram over the maximal size). One record must not
-// block the records behind it. So the batch is sent in halves until one record is left. This record
-// is sent three times in full and three times in a short form (see package format), and is then
-// skipped. A record "sink gap" then has the seq of the skipped record, and the receiver's message.
+// block the records behind it. So a rejected batch is split in halves, until a rejected half is a
+// single record. This record is sent three times in full and three times in a short form (see
+// package format), and is then skipped. A record "sink gap" then has the seq of the skipped record,
+// and the receiver's message.
 //
 // Records that an OTLP collector rejects from a partially accepted batch are skipped at once,
 // because OTLP forbids sending that batch again; the "sink gap" has the range. In any case the

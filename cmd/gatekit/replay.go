@@ -33,8 +33,9 @@ shadow mode, replay shows what the policies would do if they were enforced.
 
 The result is exact only for messages with a recorded body. With [audit] bodies = "redacted", the
 log has the bodies of messages that passed, as they were forwarded. Without a body, the policies see
-only direction, kind, method, server and name. If a rule that can hold for a message reads more,
-replay cannot tell the current verdict. The summary counts these messages separately.`,
+only direction, kind, method, server and name. If a rule that may apply to the message reads
+anything else, replay cannot tell the current verdict. The summary counts these messages
+separately.`,
 		Example: `  gatekit policy replay
   gatekit policy replay --config new.toml audit/gatekit.jsonl`,
 		Args: atMostOne("replay"),

@@ -131,8 +131,8 @@ func (v *Verdict) wouldAction(m *mcp.Message) (action, reason string) {
 	return "would_" + action, v.Reason
 }
 
-// applyEdits applies the edits to m. It returns an error for an edit that would change the receiver
-// of m.
+// applyEdits applies the edits to m. It returns an error for an edit that would change where m is
+// routed.
 func applyEdits(m *mcp.Message, edits []mcp.Edit) (*mcp.Message, error) {
 	next, err := m.Edit(edits...)
 	if err != nil {
@@ -200,8 +200,8 @@ func (v Verdict) applyHide(m *mcp.Message) (*mcp.Message, error) {
 	var edits []mcp.Edit
 	removeHidden := func(list, name string) {
 		m.Items(list, func(i int, raw []byte) bool {
-			// Only methods of a Message decode protocol bytes. A Message for each item is quicker
-			// than a pointer into m, which would search the list again for each item.
+			// JSON is decoded only by the methods of a Message, so the item becomes a Message. A
+			// pointer into m would be slower: it would search the list again for each item.
 			if text, ok := mcp.NewNotification("", raw).Text(name); ok && hidden[text] {
 				edits = append(edits, mcp.Remove(list+"/"+strconv.Itoa(i)))
 			}

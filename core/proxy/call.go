@@ -34,7 +34,7 @@ type Call struct {
 	lastAsked    string // name of the last server that was called; "" before the first
 	askedSeveral bool   // more than one server was called
 
-	// the client's initialize is answered before every server has answered; false for all other
+	// initialize is answered although some servers have not answered yet; false for all other
 	// requests
 	isPartialInitialize bool
 }

@@ -9,7 +9,7 @@ type lexicon struct {
 	words   []string
 	longest int         // the length of the longest word, in bytes
 	lengths [256]uint32 // by first byte: bit n is set for words of n bytes, bit 31 for longer ones
-	dotted  [256]bool   // by first byte: whether a word contains a dot, such as mcp.json
+	dotted  [256]bool   // by first byte: whether a word has a dot later on, as mcp.json has
 }
 
 // lexiconSlots is a power of two, and more than the number of words.
@@ -21,7 +21,7 @@ const (
 	hashPrime uint32 = 16777619
 )
 
-// add returns the number of a word in lower case, and adds the word if it is new.
+// add returns the number of word, and adds word if it is new. word is in lower case.
 func (x *lexicon) add(word string) int32 {
 	if x.slots == nil {
 		x.slots = make([]int32, lexiconSlots)
@@ -88,7 +88,7 @@ func (x *lexicon) lookup(word string) int32 {
 	return x.findHashed(hashOf(word), word)
 }
 
-// rot13 returns a word in lower case with each letter moved by 13 places in the alphabet.
+// rot13 returns word with each letter moved by 13 places in the alphabet. word is in lower case.
 func rot13(word string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' {

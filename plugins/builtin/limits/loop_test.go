@@ -98,7 +98,8 @@ func TestRoundsOfACallAreNoLoop(t *testing.T) {
 	})
 }
 
-// When a principal has too many sessions, a new session replaces the principal's least active one.
+// When a principal has too many sessions, a new session replaces the one that made no call for the
+// longest time.
 func TestSessionsAreLimitedPerPrincipal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, loopsOnly)

@@ -54,7 +54,7 @@ func TestLogDescribesASessionWithoutItsContent(t *testing.T) {
 	})
 	harness.CallTool(t, modern, "new__echo", ``)
 	g.Configure(listen + servers)
-	g.WaitForLog("configuration reloaded", 1)   // after the record of the reload
+	g.WaitForLog("configuration reloaded", 1)   // logged when the reload has its record
 	harness.CallTool(t, modern, "new__log", ``) // no longer denied
 	g.Stop()
 

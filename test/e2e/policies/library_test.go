@@ -364,8 +364,8 @@ func TestEachRuleDeniesAttacksAndAllowsSimilarRequests(t *testing.T) {
 	}
 }
 
-// wantListed fails the test unless a list has every item with the value true and no item with the
-// value false. prefix is the text before an item's name.
+// wantListed fails the test unless the list that method returns has each name that is true in
+// items, and none that is false. prefix is the text before each name.
 func wantListed(g *harness.Gatekit, c *mcptest.Client, method, prefix string,
 	items map[string]bool) {
 	g.T.Helper()
@@ -377,9 +377,9 @@ func wantListed(g *harness.Gatekit, c *mcptest.Client, method, prefix string,
 	}
 }
 
-// wantDeniedBy fails the test unless only this rule denies the request, or a request that the
-// server sends because of it. The denial must be recorded, and the denied request must not be
-// forwarded.
+// wantDeniedBy fails the test unless this rule, and no other, denies one message of the exchange:
+// the request, its result, or a request that the server sends meanwhile. The denial must be
+// recorded, and a denied request must not be forwarded.
 func wantDeniedBy(g *harness.Gatekit, t *testing.T, c *mcptest.Client, s *countingServer,
 	rule string, r request) {
 	t.Helper()

@@ -223,14 +223,21 @@ func TestEveryStringToEgressIsDenied(t *testing.T) {
 		"_meta of a notification":           notice("notifications/initialized", `{"_meta":{"x":"data"}}`),
 		"a member of a cancellation":        notice("notifications/cancelled", `{"requestId":1,"x":"data"}`),
 		"_meta of a cancellation":           notice("notifications/cancelled", `{"requestId":1,"_meta":{"x":"data"}}`),
+		"a task of initialized":             notice("notifications/initialized", `{"taskId":"data"}`),
+		"a task of a cancellation":          notice("notifications/cancelled", `{"requestId":1,"taskId":"data"}`),
+		"a task of roots/list_changed":      notice("notifications/roots/list_changed", `{"taskId":"data"}`),
+		"tasks/get without an id":           notice("tasks/get", `{"taskId":"data"}`),
+		"a task of a ping":                  to("ping", `{"taskId":"data"}`),
 		"_meta of roots/list_changed":       notice("notifications/roots/list_changed", `{"_meta":{"x":"data"}}`),
 		"an answer to a method of a vendor": reply(ask("acme/x"), mcp.NewResponse("9", []byte(`{}`))),
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := flow(t)
 			first := to("tools/list", `{`+meta+`}}`)
+			call := in(called("x", `{}`), "out", "")
 			created := in(answered(called("x", `{}`), `{"task":{"taskId":"t"}}`), "out", "")
-			if refused(t, s, first) || refused(t, s, created) || refused(t, flow(t), m) {
+			if refused(t, s, first) || refused(t, s, call) || refused(t, s, created) ||
+				refused(t, flow(t), m) {
 				t.Fatal("a message is denied before the session has read anything")
 			}
 			taint(t, s, "")

@@ -99,7 +99,13 @@ is_protocol("_meta", _)
 
 is_protocol("level", value) if value in levels
 
-is_protocol("taskId", _) if _ = input.tools[0]
+# A task is known if Gatekit knows the tool that created it. For a notification, input.tools has
+# other tools: those that the session has called.
+is_protocol("taskId", _) if {
+	input.method in {"tasks/get", "tasks/result", "tasks/cancel"}
+	input.kind == "request"
+	_ = input.tools[0]
+}
 
 # Gatekit replaces the requestId of a cancellation. The rule redact above replaces the reason.
 is_protocol("requestId", _) if input.method == "notifications/cancelled"

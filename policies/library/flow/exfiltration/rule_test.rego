@@ -71,6 +71,12 @@ test_words_of_the_protocol_carry_no_data if {
 	count(exfiltration.deny) == 0 with input as {"method": "tasks/get", "kind": "request", "params": {"taskId": "t"}, "direction": "to_server", "server": "web", "tools": ["x"], "session": tainted} with data.config as config
 }
 
+test_only_requests_about_known_tasks_have_a_task if {
+	every method in ["notifications/initialized", "notifications/cancelled", "notifications/roots/list_changed"] {
+		count(exfiltration.deny) == 1 with input as {"method": method, "kind": "notification", "params": {"taskId": "data"}, "direction": "to_server", "server": "web", "tools": ["x"], "session": tainted} with data.config as config
+	}
+}
+
 test_reason_of_a_cancellation_is_removed if {
 	every server, want in {"web": 1, "mail": 0} {
 		count(exfiltration.redact) == want with input as {"method": "notifications/cancelled", "kind": "notification", "direction": "to_server", "server": server, "tools": [], "session": tainted} with data.config as config

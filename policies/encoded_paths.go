@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"encoding/binary"
 	"strings"
+	"unicode/utf8"
 
 	"gatekit/core/uris"
-	"unicode/utf8"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 )

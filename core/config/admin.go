@@ -44,7 +44,7 @@ func (l *loader) checkTelemetry(c *Telemetry, n *node) {
 	if !n.has("url") {
 		for _, key := range []string{"protocol", "headers", "ca", "insecure", "metrics", "interval",
 			"traces", "sample"} {
-			if n.has(key) {
+			if n.has(key) && !l.partial {
 				l.errorf(n.lookup(key), "telemetry.%s needs telemetry.url, which is not set", key)
 			}
 		}
@@ -64,7 +64,7 @@ func (l *loader) checkTelemetry(c *Telemetry, n *node) {
 	if at := n.lookup("sample"); c.Sample < 0 || c.Sample > 1 || math.IsNaN(c.Sample) {
 		l.errorf(at, "telemetry.sample must be between 0 and 1")
 	}
-	if !c.Metrics && !c.Traces {
+	if !c.Metrics && !c.Traces && !l.isUnknown(n, "traces") {
 		l.errorf(n.lookup("url"), "nothing is sent to telemetry.url: telemetry.metrics and "+
 			"telemetry.traces are both false")
 	}
@@ -86,10 +86,11 @@ func (l *loader) checkCollector(c *Telemetry, n *node) {
 	case u.User != nil:
 		l.errorf(at, "telemetry.url contains credentials, which would be logged; put them in "+
 			"headers = { Authorization = \"…\" }")
-	case c.Protocol == "grpc" && u.Path != "" && u.Path != "/":
+	case c.Protocol == "grpc" && u.Path != "" && u.Path != "/" && !l.isUnknown(n, "protocol"):
 		l.errorf(at, `telemetry.url has a path, which gRPC does not use; set telemetry.protocol `+
 			`= "http" for OTLP over HTTP`)
-	case u.Scheme == "http" && !isLoopback(u.Hostname()) && !c.Insecure:
+	case u.Scheme == "http" && !isLoopback(u.Hostname()) && !c.Insecure &&
+		!l.isUnknown(n, "insecure"):
 		l.errorf(at, "telemetry.url sends to another machine without encryption; use https, or "+
 			"set telemetry.insecure = true if the network is trusted")
 	}

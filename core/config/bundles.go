@@ -32,7 +32,7 @@ func (l *loader) checkBundles(p *Policy, n *node) {
 			b.Resource = "bundles/" + b.Name
 		}
 		if i := l.resolveService(&b.Service, services, at, name); i >= 0 && len(keys) == 0 &&
-			canBeChangedInTransit(p.Services[i].URL) {
+			!l.isUnknown(n, "key") && canBeChangedInTransit(p.Services[i].URL) {
 			l.errorf(at, "%s comes over http and is not signed, so its policies could be changed "+
 				"in transit; use https, or verify its signature with [policy.key.NAME]", name)
 		}
@@ -78,19 +78,20 @@ func (l *loader) resolveService(service *string, services []string, at *node, na
 // checkDelays checks the shortest and the longest time between two requests. If the file sets only
 // a min_delay that is longer than the default max_delay, checkDelays makes max_delay as long.
 func (l *loader) checkDelays(low, high *time.Duration, at *node, name string) {
-	for key, d := range map[string]time.Duration{"min_delay": *low, "max_delay": *high} {
-		if d%time.Second != 0 {
-			l.errorf(at.lookup(key), "%s.%s must be whole seconds, not %q",
-				name, key, at.lookup(key).raw)
-		}
-	}
+	inSeconds := map[string]time.Duration{"min_delay": *low, "max_delay": *high}
 	if *high < *low {
-		if at.has("max_delay") {
+		if at.has("max_delay") && !l.isUnknown(at, "max_delay") && !l.isUnknown(at, "min_delay") {
 			l.errorf(at.lookup("max_delay"), "%s.max_delay must not be shorter than min_delay, "+
 				"which is %s",
 				name, *low)
 		}
 		*high = *low
+	}
+	for key, d := range inSeconds {
+		if d%time.Second != 0 {
+			l.errorf(at.lookup(key), "%s.%s must be whole seconds, not %q",
+				name, key, at.lookup(key).raw)
+		}
 	}
 }
 
@@ -103,12 +104,12 @@ func canBeChangedInTransit(text string) bool {
 
 func (l *loader) checkService(s Service, n *node) {
 	name := "policy.service." + s.Name
-	if !n.has("url") {
-		if !l.partial {
-			l.errorf(n, "%s has no url", name)
-		}
-	} else if !l.hasErrorAt(n.lookup("url")) {
+	switch {
+	case l.isUnknown(n, "url"):
+	case n.has("url"):
 		l.checkURL(s.URL, n.lookup("url"), name)
+	default:
+		l.errorf(n, "%s has no url", name)
 	}
 	for key, value := range s.Headers {
 		l.checkHeader(key, string(value), n.lookup("headers", key), name)
@@ -129,11 +130,11 @@ func (l *loader) checkKey(k Key, n *node) {
 	name := "policy.key." + k.Name
 	l.checkOneOf(&k.Algorithm, n, name, "algorithm", signingAlgorithms...)
 	switch block, _ := pem.Decode([]byte(k.Key)); {
-	case l.hasErrorAt(n.lookup("key")):
+	case l.isUnknown(n, "key"):
 	case k.Key == "":
 		l.errorf(n.lookup("key"), `%s.key is missing or empty; to read the key from a file, `+
 			`write key = "${file:bundle.pub}"`, name)
-	case strings.HasPrefix(k.Algorithm, "HS"):
+	case strings.HasPrefix(k.Algorithm, "HS") || l.isUnknown(n, "algorithm"):
 	case block == nil:
 		l.errorf(n.lookup("key"), `%s.key must be a public key or a certificate in PEM format; `+
 			`to read it from a file, write key = "${file:bundle.pub}"`, name)

@@ -67,6 +67,16 @@ func (l *loader) hasErrorAt(n *node) bool {
 	return slices.ContainsFunc(l.errs, func(e *Error) bool { return e.Position == at })
 }
 
+// isUnknown reports whether it is not known what the file sets a key of n to: an error has been
+// reported for the value, or a line with a syntax error may set the key. Checks that blame another
+// key for the value, or n for the absence of the key, call it.
+func (l *loader) isUnknown(n *node, key string) bool {
+	if !n.has(key) {
+		return l.partial
+	}
+	return l.hasErrorAt(n.lookup(key))
+}
+
 // checkOneOf reports an error when the value of a key is not one of the allowed values.
 func (l *loader) checkOneOf(value *string, table *node, name, key string, allowed ...string) {
 	if !table.has(key) || slices.Contains(allowed, *value) || l.hasErrorAt(table.lookup(key)) {
@@ -89,13 +99,13 @@ func (l *loader) checkListen(c *Listen, n *node) {
 		c.Stdio = !n.has("http")
 	}
 	if n.has("http") && !l.hasErrorAt(n.lookup("http")) {
-		l.checkAddress(c, n.lookup("http"))
+		l.checkAddress(c, n)
 	}
-	if !c.Stdio && !n.has("http") {
+	if !c.Stdio && !n.has("http") && !l.partial {
 		l.errorf(n.lookup("stdio"), "nothing to listen on: listen.stdio is false and listen.http "+
 			"is not set")
 	}
-	if c.SSE && !n.has("http") {
+	if c.SSE && !n.has("http") && !l.partial {
 		l.errorf(n.lookup("sse"), "listen.sse needs listen.http, which is not set")
 	}
 	l.checkPath(c, n)
@@ -119,14 +129,15 @@ func (l *loader) checkListen(c *Listen, n *node) {
 	}
 }
 
-func (l *loader) checkAddress(c *Listen, at *node) {
+func (l *loader) checkAddress(c *Listen, n *node) {
+	at := n.lookup("http")
 	host, ok := splitAddress(c.HTTP)
 	if !ok {
 		l.errorf(at, `listen.http must be an address and port such as "127.0.0.1:7777", not %q`,
 			at.raw)
 		return
 	}
-	if !isLoopback(host) && !c.Insecure {
+	if !isLoopback(host) && !c.Insecure && !l.isUnknown(n, "insecure") {
 		l.errorf(at, `listen.http = %q can be reached from other machines, and clients are not `+
 			"authenticated; listen on 127.0.0.1, or set listen.insecure = true if a proxy in "+
 			"front of Gatekit authenticates them", at.raw)
@@ -227,7 +238,8 @@ func (l *loader) checkServer(s *Server, n *node) {
 	}
 	l.checkOneOf(&s.Era, n, name, "era", "auto", "legacy", "modern")
 	if s.MaxTimeout < s.Timeout {
-		if n.has("max_timeout") {
+		if n.has("max_timeout") && !l.hasErrorAt(n.lookup("max_timeout")) &&
+			!l.isUnknown(n, "timeout") {
 			l.errorf(n.lookup("max_timeout"),
 				"%s.max_timeout limits the whole call and must not be shorter than timeout", name)
 		}
@@ -281,7 +293,7 @@ func (l *loader) checkPlugins(c *Config, root *node) {
 		name := elementName("plugin", i, n.lookup("name").raw)
 		prefix := join(name, "")
 		switch {
-		case p.Name == "" && !l.hasErrorAt(n.lookup("name")) && !l.partial:
+		case p.Name == "" && !l.isUnknown(n, "name"):
 			l.errorf(n, "%s has no name", name)
 		case p.Name != "" && !serverName.MatchString(p.Name):
 			l.errorf(n.lookup("name"), `%sname must start with a-z and contain only a-z, 0-9 `+
@@ -375,7 +387,7 @@ func (l *loader) checkPolicy(p *Policy, n *node) {
 	p.ConfigPositions = map[string]Position{}
 	for rule := range p.Config {
 		p.ConfigPositions[rule] = l.doc.position(n.lookup("config", rule).offset)
-		if !slices.Contains(p.Rules, rule) && !l.partial {
+		if !slices.Contains(p.Rules, rule) && !l.isUnknown(n, "rules") {
 			l.errorf(n.lookup("config", rule), "policy.config: rule %q is not in policy.rules%s",
 				rule,
 				suggest(rule, p.Rules))

@@ -190,6 +190,9 @@ func repairCandidates(doc string, line int) []string {
 	}
 	line = min(line, len(all)) - 1
 	if !tableHeader.MatchString(all[line]) {
+		if last := lastLineOfValue(all, line); last > line {
+			blank(line, last+1)
+		}
 		blank(line, line+1)
 		return out
 	}
@@ -210,6 +213,29 @@ func repairCandidates(doc string, line int) []string {
 	}
 	blank(line, end)
 	return out
+}
+
+// lastLineOfValue returns the last line of the list or inline table that begins in a line and does
+// not end in that line. Without that line, its other lines would be syntax errors too. If no such
+// value begins in the line, lastLineOfValue returns the line.
+func lastLineOfValue(lines []string, line int) int {
+	_, value, _ := strings.Cut(lines[line], "=")
+	value = strings.TrimSpace(value)
+	for open, end := range map[string]string{"[": "]", "{": "}"} {
+		if !keyValue.MatchString(lines[line]) || !strings.HasPrefix(value, open) ||
+			strings.Contains(value, end) {
+			continue
+		}
+		for i := line + 1; i < len(lines) && !tableHeader.MatchString(lines[i]); i++ {
+			if strings.HasPrefix(strings.TrimSpace(lines[i]), end) {
+				return i
+			}
+			if open == "[" && keyValue.MatchString(lines[i]) {
+				break
+			}
+		}
+	}
+	return line
 }
 
 // blanked returns text with a space in place of each byte that is not a line break. So offsets and

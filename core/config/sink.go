@@ -98,7 +98,7 @@ func (l *loader) checkSinks(a *Audit, n *node, files *auditFiles) {
 		name := elementName("audit.sink", i, n.lookup("name").raw)
 		prefix := join(name, "")
 		switch {
-		case s.Name == "" && !l.hasErrorAt(n.lookup("name")):
+		case s.Name == "" && !l.isUnknown(n, "name"):
 			l.errorf(n, "%s has no name", name)
 		case s.Name != "" && !serverName.MatchString(s.Name):
 			l.errorf(n.lookup("name"), `%sname must start with a-z and contain only a-z, 0-9 `+
@@ -109,7 +109,7 @@ func (l *loader) checkSinks(a *Audit, n *node, files *auditFiles) {
 		names[s.Name] = true
 		kind, ok := sinkKinds[s.Kind]
 		if !ok {
-			if !n.has("kind") {
+			if !n.has("kind") && !l.partial {
 				l.errorf(n, `%s has no kind: set it to "file", "stderr", "syslog", "otlp" or `+
 					`"webhook"`,
 					name)
@@ -172,10 +172,12 @@ func (l *loader) checkSend(s *Sink, n *node, name string, kind sinkKind) {
 func (l *loader) checkSinkPath(s *Sink, n *node, name string, files *auditFiles) {
 	at, prefix := n.lookup("path"), join(name, "")
 	if s.Path == "" {
-		if !n.has("path") {
-			l.errorf(n, "%s has no path", name)
-		} else if !l.hasErrorAt(at) {
+		switch {
+		case l.isUnknown(n, "path"):
+		case n.has("path"):
 			l.errorf(at, "%spath is empty", prefix)
+		default:
+			l.errorf(n, "%s has no path", name)
 		}
 		return
 	}
@@ -185,11 +187,11 @@ func (l *loader) checkSinkPath(s *Sink, n *node, name string, files *auditFiles)
 
 func (l *loader) checkSinkURL(s *Sink, n *node, name string, kind sinkKind) {
 	at, prefix := n.lookup("url"), join(name, "")
-	if !n.has("url") {
-		l.errorf(n, "%s has no url, such as %q", name, kind.example)
+	switch {
+	case l.isUnknown(n, "url"):
 		return
-	}
-	if l.hasErrorAt(at) {
+	case !n.has("url"):
+		l.errorf(n, "%s has no url, such as %q", name, kind.example)
 		return
 	}
 	u, err := url.Parse(s.URL)
@@ -208,7 +210,7 @@ func (l *loader) checkSinkURL(s *Sink, n *node, name string, kind sinkKind) {
 		l.errorf(at, "%surl has no port; the usual ports are 6514 (tls), 601 (tcp) and 514 (udp)",
 			prefix)
 	case slices.Contains([]string{"http", "tcp", "udp"}, u.Scheme) && !isLoopback(u.Hostname()) &&
-		!s.Insecure:
+		!s.Insecure && !l.isUnknown(n, "insecure"):
 		l.errorf(at, "%surl sends to another machine by %s, without encryption; use %s, or set "+
 			"insecure = true if the network is trusted", prefix, u.Scheme,
 			kind.schemes[0])
@@ -229,7 +231,9 @@ func (l *loader) checkCertificates(s *Sink, n *node, name string) {
 		}
 	}
 	if (s.Cert == "") != (s.CertKey == "") {
-		l.errorf(n, "%s has only one of cert and cert_key: set both or neither", name)
+		if !l.isUnknown(n, "cert") && !l.isUnknown(n, "cert_key") {
+			l.errorf(n, "%s has only one of cert and cert_key: set both or neither", name)
+		}
 		return
 	}
 	if at := n.lookup("ca"); s.CA != "" && !l.hasErrorAt(at) {

@@ -130,6 +130,14 @@ func TestSyntaxErrorsHideNoOtherMistakes(t *testing.T) {
 		{"a list in the first line that is not closed",
 			"x = [\n  1,\n" + server + "[names]\nprefix = \"x\"", []string{"3", "6"}},
 		{"a string that is not closed is reported once", server + "args = [\"\"\"x", []string{"3"}},
+		{"a string that is not closed, in the first line of a list",
+			server + "args = [\"x,\n  \"y\",\n]\n[names]\nprefix = \"x\"", []string{"3", "7"}},
+		{"a string that is not closed, in the first line of an inline table",
+			server + "env = { A = \"x,\n  B = \"y\",\n}\n[names]\nprefix = \"x\"",
+			[]string{"3", "7"}},
+		{"a string that is not closed, in a list that is not closed",
+			server + "args = [\"x,\nera = \"x\"\n[names]\nprefix = \"x\"",
+			[]string{"3", "4", "6"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := load(t, tt.doc)
@@ -148,6 +156,61 @@ func TestSyntaxErrorsHideNoOtherMistakes(t *testing.T) {
 				t.Errorf("the last mistake is %q, want that of names.prefix", last)
 			}
 		})
+	}
+}
+
+// A line with a syntax error may set a key. So the key is not reported as absent, and no other key
+// is blamed for the default of the key.
+func TestLineWithSyntaxErrorIsTheOnlyMistake(t *testing.T) {
+	lines := func(all ...string) string { return server + strings.Join(all, "\n") + "\n" }
+	sink := func(all ...string) string {
+		return lines("[[audit.sink]]", strings.Join(all, "\n"))
+	}
+	service := func(all ...string) string {
+		return lines("[policy.service.s]", `url = "http://far.example/"`, strings.Join(all, "\n"))
+	}
+	key := "-----BEGIN PUBLIC KEY-----\\n-----END PUBLIC KEY-----\\n"
+	for name, doc := range map[string]string{
+		"the name of a sink": sink(`name = "s`, `kind = "stderr"`),
+		"the kind of a sink": sink(`name = "s"`, `kind = "stderr`),
+		"the path of a sink": sink(`name = "s"`, `kind = "file"`, `path = "x`),
+		"the url of a sink":  sink(`name = "s"`, `kind = "webhook"`, `url = "https://x/`),
+		"the insecure of a sink": sink(`name = "s"`, `kind = "webhook"`, `url = "http://x/"`,
+			"insecure = yes"),
+		"the cert_key of a sink": sink(`name = "s"`, `kind = "webhook"`, `url = "https://x/"`,
+			`cert = "gatekit.toml"`, `cert_key = "x`),
+		"listen.http":          lines("[listen]", `http = "127.0.0.1:7777`, "stdio = false"),
+		"listen.http with sse": lines("[listen]", `http = "127.0.0.1:7777`, "sse = true"),
+		"listen.insecure":      lines("[listen]", `http = "0.0.0.0:7777"`, "insecure = yes"),
+		"telemetry.url":        lines("[telemetry]", `url = "https://x:4317`, "traces = true"),
+		"telemetry.traces": lines("[telemetry]", `url = "https://x:4317"`, "metrics = false",
+			"traces = yes"),
+		"telemetry.protocol": lines("[telemetry]", `url = "https://x:4317/otlp"`,
+			`protocol = "http`),
+		"telemetry.insecure":     lines("[telemetry]", `url = "http://x:4317"`, "insecure = yes"),
+		"the key of a key":       lines("[policy.key.k]", `key = "x`),
+		"the algorithm of a key": lines("[policy.key.k]", `key = "x"`, `algorithm = "HS256`),
+		"the url of a service":   lines("[policy.service.s]", `url = "https://x/`),
+		"the key of a bundle":    service("[policy.bundle.b]", "[policy.key.k", `key = "`+key+`"`),
+		"the shortest delay": service("[policy.bundle.b]", `min_delay = "10s`,
+			`max_delay = "30s"`, "[policy.key.k]", `key = "`+key+`"`),
+		"the timeout of a server": lines(`timeout = "10s`, `max_timeout = "30s"`),
+		"the name of a plugin":    lines("[[plugin]]", `name = "p`, `use = "p"`),
+		"the rules":               lines("[policy]", `rules = ["r]`, "[policy.config.r]", "x = 1"),
+
+		// The same holds for a value of a wrong type.
+		"a delay that is no text": service("[policy.bundle.b]", "min_delay = 10",
+			`max_delay = "30s"`, "[policy.key.k]", `key = "`+key+`"`),
+		"a timeout that is no text": lines("timeout = 10", `max_timeout = "30s"`),
+		"an insecure that is a text": lines("[listen]", `http = "0.0.0.0:7777"`,
+			`insecure = "true"`),
+		"rules that are no list": lines("[policy]", `rules = "r"`, "[policy.config.r]", "x = 1"),
+	} {
+		_, err := load(t, doc)
+		if got := mistakes(t, err); len(got) != 1 {
+			t.Errorf("%s: got the mistakes\n\t%s\nwant one:\n%s", name,
+				strings.Join(got, "\n\t"), doc)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"gatekit/core/mcp"
@@ -169,4 +170,26 @@ func TestPendingApprovalsAreBoundedPerPrincipal(t *testing.T) {
 	if err := ask("ann", 1); err != nil {
 		t.Errorf("a request of another principal: error %v, want none", err)
 	}
+}
+
+// A process that ends while it uses an approval leaves a file behind. List removes this file when
+// it is more than ten minutes old. A newer file may belong to a process that still runs.
+func TestFilesOfEndedProcessesAreRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &policies.Approvals{Dir: filepath.Join(t.TempDir(), "approvals")}
+		must(t, os.Mkdir(a.Dir, 0o700))
+		for name, age := range map[string]time.Duration{".old.taken": 10*time.Minute + time.Second,
+			".new.taken": 10 * time.Minute} {
+			file := filepath.Join(a.Dir, name)
+			must(t, os.WriteFile(file, []byte("{}"), 0o600))
+			must(t, os.Chtimes(file, time.Time{}, time.Now().Add(-age)))
+		}
+		if all, err := a.List(); err != nil || len(all) != 0 {
+			t.Errorf("List returned %+v, error %v; want no requests", all, err)
+		}
+		left, err := os.ReadDir(a.Dir)
+		if err != nil || len(left) != 1 || left[0].Name() != ".new.taken" {
+			t.Errorf("the folder has the files %v, error %v; want only .new.taken", left, err)
+		}
+	})
 }

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"gatekit/policies"
 	"gatekit/test/bundles"
@@ -244,4 +246,36 @@ func TestDigestDistinguishesPolicies(t *testing.T) {
 		}
 		seen[got] = name
 	}
+}
+
+// A signature is valid from the second of its claim nbf until the second before its claim exp.
+func TestSignatureIsValidFromNbfUntilExp(t *testing.T) {
+	key := bundles.NewKey(t)
+	keys := map[string]policies.Key{"acme": {Key: key.Public, Algorithm: bundles.Algorithm,
+		Scope: "write"}}
+	synctest.Test(t, func(t *testing.T) { // the time is 2000-01-01T00:00:00Z
+		now := time.Now().Unix()
+		for _, c := range []struct {
+			claims map[string]any
+			want   string // part of the error; "" for no error
+		}{
+			{map[string]any{"iat": 7}, ""},
+			{map[string]any{"nbf": now, "exp": now + 1, "iat": 7}, ""},
+			{map[string]any{"exp": now}, "expired at 2000-01-01T00:00:00Z (claim exp)"},
+			{map[string]any{"exp": 0}, "expired at 1970-01-01T00:00:00Z (claim exp)"},
+			{map[string]any{"nbf": now + 1}, "only valid from 2000-01-01T00:00:01Z (claim nbf)"},
+			{map[string]any{"nbf": 1e11}, "only valid from 5138-11-16T09:46:40Z (claim nbf)"},
+			{map[string]any{"nbf": 2e11}, "only valid from 2e+11 (claim nbf)"},
+		} {
+			b, err := policies.ReadBundle("acme", bundles.Build(t, "42", bundleFiles,
+				&bundles.Signature{Key: key, ID: "acme", Scope: "write", Claims: c.claims}), keys)
+			if c.want == "" && (err != nil || b.IssuedAt != 7) {
+				t.Errorf("claims %v: bundle %+v, error %v; want that it was issued at 7", c.claims,
+					b, err)
+			}
+			if c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("claims %v: error %v, want %q in it", c.claims, err, c.want)
+			}
+		}
+	})
 }

@@ -112,6 +112,7 @@ func TestInvalidCaseIsRejected(t *testing.T) {
 		`{"method":"x","kind":"question"}`:                `kind is "question"`,
 		`{"method":"x","session":{"lables":[]}}`:          `session: unknown field "lables"`,
 		`{"method":"x","roots":{}}`:                       "roots is not a JSON array",
+		`{"method":"x","item":[]}`:                        "item is not a JSON object",
 		`{"method":"x","time":"yesterday"}`:               "time: ",
 		`{"seq":1,"prev":"0","kind":"request","time":1}`:  `no "method"`,
 		`{"method":"tools/call","result":{},"request":1}`: "request: ",
@@ -186,6 +187,73 @@ func TestExplainIgnoresErrorsOfSkippedRules(t *testing.T) {
 			len(e.Effects) != len(want)/5 {
 			t.Errorf("%s: error %v, reason %q, outcome error %v, effects %+v; want the reason %q",
 				source, err, e.Outcome.Reason, e.Outcome.Err, e.Effects, want)
+		}
+	}
+}
+
+// parsedCase parses a case.
+func parsedCase(t *testing.T, source string) *policies.Case {
+	t.Helper()
+	c, err := policies.ParseCase([]byte(source))
+	if err != nil {
+		t.Fatalf("%s: %v", source, err)
+	}
+	return c
+}
+
+func TestWasEvaluated(t *testing.T) {
+	const record = `{"seq":7,"prev":"ab","session":"s","direction":"to_server","kind":"request",` +
+		`"method":"ping",`
+	for source, want := range map[string]bool{
+		`{"method":"ping"}`:                       true,
+		`{"seq":7,"prev":"ab","action":"reload"}`: false,
+		record + `"action":"pass"}`:               true,
+		record + `"action":"deny","steps":[{"stage":"policy","action":"deny"}]}`:  true,
+		record + `"action":"deny","steps":[{"stage":"secrets","action":"deny"}]}`: false,
+	} {
+		if got := parsedCase(t, source).WasEvaluated(); got != want {
+			t.Errorf("%s: evaluated %v, want %v", source, got, want)
+		}
+	}
+}
+
+// A RequestMatcher gives a response the request of the same exchange, principal, session, method
+// and server, unless the response has a request already.
+func TestRequestMatcher(t *testing.T) {
+	record := func(kind, exchange, more string) string {
+		return `{"seq":7,"prev":"ab","session":"s","kind":"` + kind + `","method":"ping","server":` +
+			`"a","exchange":"` + exchange + `","principal":"ann","action":"pass"` + more + `}`
+	}
+	const before = `,"before":{"size":9}`
+	after := func(n string) string {
+		return before + `,"after":{"size":9,"body":{"n":"` + n + `"}}`
+	}
+	var matcher policies.RequestMatcher
+	for i, c := range []struct{ source, want string }{ // want is the body of the request
+		{`{"seq":6,"prev":"ab","exchange":"1","action":"start"}`, ""},
+		{record("request", "1", after("one")), ""},
+		{record("request", "2", after("two")), ""},
+		{record("request", "3", before), ""},
+		{record("notification", "1", after("notification")), ""},
+		{record("response", "2", ""), `{"n":"two"}`},
+		{record("error", "1", ""), `{"n":"one"}`},
+		{record("response", "1", ""), ""}, // the exchange is over
+		{record("response", "3", ""), ""}, // the request's body is not in the log
+		{record("request", "4", after("four")), ""},
+		{record("response", "4", `,"request":{"n":"own"}`), `{"n":"own"}`},
+		{strings.Replace(record("request", "5", after("five")), "ann", "bob", 1), ""},
+		{record("response", "5", ""), ""},
+		{record("request", "", after("none")), ""},
+		{record("response", "", ""), ""},
+	} {
+		one := parsedCase(t, c.source)
+		matcher.Add(one)
+		got := ""
+		if !one.IsEvent && one.Message.Request != nil {
+			got = string(one.Message.Request.Body())
+		}
+		if got != c.want {
+			t.Errorf("case %d has the request %s, want %s", i, got, c.want)
 		}
 	}
 }

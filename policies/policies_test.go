@@ -2,6 +2,7 @@ package policies_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -108,6 +109,15 @@ func TestEffects(t *testing.T) {
 		"redact a pattern": {`redact contains {"pattern": "k[0-9]+", "with": "K"}`,
 			called("x", `{"a":"k1 and k22","k3":["k4"]}`),
 			`{"name":"x","arguments":{"a":"K and K","K":["K"]}}`},
+		"redact a pattern in a member's name, and set": {`redact contains {"pattern": "k[0-9]+", "with": "K"}` + "\n" +
+			`set contains {"path": "/arguments/a", "value": 1}`, called("x", `{"k3":["k4"],"a":0}`),
+			`{"name":"x","arguments":{"a":1,"K":["K"]}}`},
+		"redact a pattern in one text, and set": {`redact contains {"pattern": "k[0-9]+", "with": "K"}` + "\n" +
+			`set contains {"path": "/arguments/a", "value": 1}`, called("x", `{"b":"k4","a":0}`),
+			`{"name":"x","arguments":{"b":"K","a":1}}`},
+		"set for two spellings of a URI": {`set contains {"path": "/_meta/a", "value": 1} if input.name == "FILE:///a"` + "\n" +
+			`set contains {"path": "/_meta/b", "value": 2} if input.name == "file:///a"`,
+			reading("FILE:///a"), `{"uri":"FILE:///a","_meta":{"a":1,"b":2}}`},
 		"redact beats set": {`redact contains {"path": "/arguments/a", "with": "R"}` + "\n" +
 			`set contains {"path": "/arguments/a", "value": "S"}`, called("x", `{"a":1}`),
 			`{"name":"x","arguments":{"a":"R"}}`},
@@ -129,22 +139,27 @@ func TestEffects(t *testing.T) {
 }
 
 func TestEditIsRecordedWithItsRule(t *testing.T) {
-	for name, rego := range map[string]string{
-		"set":    `set contains {"path": "/arguments/a", "value": 1}`,
-		"redact": `redact contains {"path": "/arguments/a", "with": "R"}`,
-		"both": `redact contains {"path": "/arguments/a", "with": "R"}` + "\n" +
-			`set contains {"path": "/arguments/b", "value": 1}`,
+	for name, c := range map[string]struct {
+		rego    string
+		changed string // the changed places
+	}{
+		"set":    {`set contains {"path": "/arguments/a", "value": 1}`, "/arguments/a"},
+		"redact": {`redact contains {"path": "/arguments/a", "with": "R"}`, "/arguments/a"},
+		"both": {`redact contains {"path": "/arguments/a", "with": "R"}` + "\n" +
+			`set contains {"path": "/arguments/b", "value": 1}`, "/arguments/a /arguments/b"},
+		"both, with a pattern": {`redact contains {"pattern": "v", "with": "R"}` + "\n" +
+			`set contains {"path": "/arguments/b", "value": 1}`, "/arguments/a /arguments/b"},
 	} {
 		j := &journal{}
 		p := pipeline.New(j, pipeline.Options{}, pipeline.StageConfig{Name: "policy",
-			Stage: loaded(t, rego)})
+			Stage: loaded(t, c.rego)})
 		if _, err := p.Pass(t.Context(), called("x", `{"a":"v"}`)); err != nil {
 			t.Fatal(err)
 		}
 		if o := j.last; o.Action != "modify" || o.Reason != "t" || len(o.Steps) != 1 ||
-			len(o.Steps[0].Changed) == 0 {
+			strings.Join(o.Steps[0].Changed, " ") != c.changed {
 			t.Errorf("%s is recorded as %s %q with %+v; want modify, the rule t, and one step "+
-				"with the changed place", name, o.Action, o.Reason, o.Steps)
+				"that changed %s", name, o.Action, o.Reason, o.Steps, c.changed)
 		}
 	}
 }
@@ -225,13 +240,51 @@ deny contains "wrong answer" if { input.kind == "response"; input.request.argume
 	}
 }
 
+// slowRule takes very long.
+const slowRule = `deny contains "no" if { count([1 | some a in numbers.range(1, 3000); some b in numbers.range(1, 3000); some c in numbers.range(1, 3000); a + b == c]) < 0 }`
+
 func TestSlowPolicyDenies(t *testing.T) {
-	s := loaded(t, `deny contains "no" if { count([1 | some a in numbers.range(1, 3000); some b in numbers.range(1, 3000); some c in numbers.range(1, 3000); a + b == c]) < 0 }`)
+	s := loaded(t, slowRule)
 	j := &journal{}
 	_, err := pipeline.New(j, pipeline.Options{}, pipeline.StageConfig{Name: "policy", Stage: s,
 		Timeout: 50 * time.Millisecond}).Pass(t.Context(), called("x", `{}`))
 	if err == nil || !strings.Contains(j.last.Err.Error(), "no verdict within") {
 		t.Errorf("error %v, recorded error %v; want that there is no verdict in time", err,
 			j.last.Err)
+	}
+}
+
+func TestErrorOfCancelledEvaluationIsItsCause(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cause := errors.New("the client is gone")
+	cancel(cause)
+	if _, err := loaded(t, slowRule).Inspect(ctx, called("x", `{}`)); err != cause {
+		t.Errorf("error %v, want %v", err, cause)
+	}
+}
+
+// Rules may be in the package gatekit itself.
+func TestRulesOfPackageGatekit(t *testing.T) {
+	dir := folder(t, map[string]string{"a.rego": "package gatekit\n\ndeny contains \"no\"\n"})
+	s, err := policies.Load(policies.Options{Files: []string{filepath.Join(dir, "a.rego")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := verdictOf(t, s, called("x", `{}`)); !strings.HasPrefix(got, "denied: ") {
+		t.Errorf("got %s, want a denial", got)
+	}
+}
+
+// Roots that a rule hides are not in input.roots.
+func TestHiddenRootsAreNotInInput(t *testing.T) {
+	s := loaded(t, `hide contains "file:///b"
+deny contains r.uri if { input.method == "tools/call"; some r in input.roots }`)
+	roots := answered(sent(mcp.NewRequest("1", "roots/list", nil), mcp.ToClient, ""),
+		`{"roots":[{"uri":"file:///a"},{"uri":"file:///b"},{"uri":"file:///c"},{"name":"d"}]}`)
+	roots.Direction = mcp.ToServer
+	verdictOf(t, s, roots)
+	if got, want := verdictOf(t, s, called("x", `{}`)),
+		"denied: t: file:///a; t: file:///c"; got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 }

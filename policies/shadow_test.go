@@ -70,3 +70,34 @@ note contains "noted"
 		})
 	}
 }
+
+// The effects of a rule on a URI and on its canonical spelling are recorded together.
+func TestShadowModeRecordsEffectsOnAllSpellings(t *testing.T) {
+	for rego, want := range map[string]string{
+		`deny contains input.name`:                          "t: FILE:///a; t: file:///a",
+		`deny contains "one" if input.name == "FILE:///a"`:  "t: one",
+		`deny contains "two" if input.name == "file:///a"`:  "t: two",
+		`deny contains "none" if input.name == "file:///A"`: "",
+	} {
+		s, err := policies.Load(policies.Options{Files: loaded(t, rego).Files(), Shadow: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := s.Inspect(t.Context(), reading("FILE:///a"))
+		if got := ""; err != nil || (v.Would == nil) != (want == "") ||
+			v.Would != nil && v.Would.Reason != want {
+			if v.Would != nil {
+				got = v.Would.Reason
+			}
+			t.Errorf("%s: would deny because of %q, error %v; want %q", rego, got, err, want)
+		}
+	}
+}
+
+// Only the metadata of the package select shadow mode.
+func TestMetadataOfRuleDoNotSelectShadowMode(t *testing.T) {
+	s := loaded(t, "# METADATA\n# scope: rule\n# custom:\n#   mode: shadow\ndeny contains \"no\"\n")
+	if got := verdictOf(t, s, called("x", `{}`)); got != "denied: t: no" {
+		t.Errorf("got %s, want denied: t: no", got)
+	}
+}

@@ -96,9 +96,8 @@ func countRecords(g *harness.Gatekit, direction string) (n int) {
 	return n
 }
 
-// startGoCalls makes calls with a client of the Go SDK. The client speaks the modern revision to
-// gatekit in any case; only the server has the revision of the test.
-func startGoCalls(t *testing.T, g *harness.Gatekit, _ string, calls int) *waitingClient {
+// startGoCalls makes calls with a client of the Go SDK, which speaks the given revision.
+func startGoCalls(t *testing.T, g *harness.Gatekit, revision string, calls int) *waitingClient {
 	t.Helper()
 	var transport mcp.Transport = &mcp.StreamableClientTransport{Endpoint: g.URL}
 	if g.URL == "" {
@@ -106,11 +105,14 @@ func startGoCalls(t *testing.T, g *harness.Gatekit, _ string, calls int) *waitin
 	}
 	ctx := harness.Context(t)
 	s, err := mcp.NewClient(&mcp.Implementation{Name: "go", Version: "1"}, nil).Connect(ctx,
-		transport, nil)
+		transport, &mcp.ClientSessionOptions{ProtocolVersion: revision})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
+	if got := s.InitializeResult().ProtocolVersion; got != revision {
+		t.Fatalf("the client speaks %s, want %s", got, revision)
+	}
 	ends := make([]string, calls)
 	var all sync.WaitGroup
 	for i := range calls {
@@ -134,9 +136,9 @@ func startGoCalls(t *testing.T, g *harness.Gatekit, _ string, calls int) *waitin
 // revision, and of version 2 for the modern revision.
 func startNodeCalls(t *testing.T, g *harness.Gatekit, revision string, calls int) *waitingClient {
 	t.Helper()
-	sdk, target := "v1", []string{g.URL}
+	sdk, era, target := "v1", "legacy", []string{g.URL}
 	if revision == mcptest.Modern {
-		sdk = "v2"
+		sdk, era = "v2", "modern"
 	}
 	if g.URL == "" {
 		target = []string{"--", g.Cmd.Path, "run"}
@@ -168,6 +170,9 @@ func startNodeCalls(t *testing.T, g *harness.Gatekit, revision string, calls int
 	pid, err := strconv.Atoi(next())
 	if err != nil {
 		t.Fatal(err)
+	}
+	if got := next(); got != era {
+		t.Fatalf("the client is %s, want %s", got, era)
 	}
 	return &waitingClient{pid, func() (ends []string) {
 		t.Helper()

@@ -201,8 +201,10 @@ func TestExitErrorHasTheReasonAndTheEndOfStderr(t *testing.T) {
 			if exited.Reason != c.reason || exited.Stderr != c.stderr {
 				t.Errorf("got %+v, want the reason %q and stderr %q", exited, c.reason, c.stderr)
 			}
-			for err == nil || !errors.Is(err, io.EOF) {
-				err = child.Write(t.Context(), []byte(`{}`))
+			// The process has ended, so that this Write fails at once, with the same error.
+			err = child.Write(t.Context(), []byte(`{}`))
+			if ended, ok := errors.AsType[*transport.ExitError](err); !ok || *ended != *exited {
+				t.Errorf("Write: got %v, want the error of Read: %v", err, exited)
 			}
 		})
 	}

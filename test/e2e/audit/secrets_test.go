@@ -24,7 +24,7 @@ import (
 )
 
 // newLeakyServer returns a server that puts the planted key into every field that can contain text.
-// received returns the bodies of all requests that the server has received.
+// received returns the headers and bodies of all requests that the server has received.
 func newLeakyServer(revision string) (h http.Handler, received func() string) {
 	text := func(where string) string {
 		return mcptest.Quote("the key of " + where + " is " + harness.PlantedKey + " .")
@@ -89,18 +89,19 @@ func newLeakyServer(revision string) (h http.Handler, received func() string) {
 		},
 	}
 	var mu sync.Mutex
-	var bodies bytes.Buffer
+	var requests bytes.Buffer
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			b, _ := io.ReadAll(r.Body)
 			mu.Lock()
-			bodies.Write(b)
+			r.Header.Write(&requests)
+			requests.Write(b)
 			mu.Unlock()
 			r.Body = io.NopCloser(bytes.NewReader(b))
 			s.ServeHTTP(w, r)
 		}), func() string {
 			mu.Lock()
 			defer mu.Unlock()
-			return bodies.String()
+			return requests.String()
 		}
 }
 
@@ -196,6 +197,7 @@ ask contains "it is a transfer" if { input.kind == "request"; input.params.argum
 
 	conn := mcptest.NewHTTP(g.URL)
 	conn.Header.Set("Authorization", "Bearer "+clientToken)
+	conn.Header.Set("Cookie", "session="+clientToken)
 	c := mcptest.NewClient(conn, clientRevision)
 	t.Cleanup(func() { c.Close() })
 	c.Name = "a client with " + harness.PlantedKey
@@ -214,6 +216,9 @@ ask contains "it is a transfer" if { input.kind == "request"; input.params.argum
 	checkClientFrames(t, framesWithoutNames)
 	wantNoSecret(t, "the requests to the server", received(), harness.PlantedKey,
 		harness.PlantedKey[:12], deniedArgument, askedArgument, clientToken, sinkToken)
+	if !strings.Contains(received(), "Authorization: Bearer "+serverToken) {
+		t.Errorf("the server received %.300s, want its token in a header", received())
+	}
 	if !strings.Contains(received(), `"accept"`) ||
 		!strings.Contains(received(), "[secret:aws-access-token") {
 		t.Errorf("the server received %.300s, want an elicitation result with a redaction",

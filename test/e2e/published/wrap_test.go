@@ -66,16 +66,12 @@ func TestRealServersAnswerUnderWrapAsWithoutGatekit(t *testing.T) {
 			g, c := harness.Wrap(t, "2025-11-25", nil, r.Commands[name], r.Env[name]...)
 			r.Handshake(t, c)
 			harness.AwaitRootsRequest(t, name, c)
+			var denied []harness.Step // the rules deny a path, which the server itself would refuse
 			for _, s := range r.Steps() {
 				switch {
 				case s.Server != name:
 				case strings.Contains(s.Params, "/etc/passwd"):
-					// The rules deny this path, which the server itself would refuse. The subtest
-					// ends here, because WantNothingChanged would fail after a denial.
-					harness.WantDenied(t, c, s.Method, s.Params)
-					g.WantRecords("to_server request tools/call " + wrappedServer(t, g) +
-						" read_text_file deny")
-					return
+					denied = append(denied, s) // for later: WantNothingChanged fails after a denial
 				default:
 					_, _, answer := harness.Do(t, c, s.Method, s.Params)
 					got, want := harness.Normalize(answer), harness.Normalize(answers[s])
@@ -86,6 +82,14 @@ func TestRealServersAnswerUnderWrapAsWithoutGatekit(t *testing.T) {
 				}
 			}
 			g.WantNothingChanged()
+			if name == "files" && len(denied) != 1 {
+				t.Errorf("%d steps read /etc/passwd, want one", len(denied))
+			}
+			for _, s := range denied {
+				harness.WantDenied(t, c, s.Method, s.Params)
+				g.WantRecords("to_server request tools/call " + wrappedServer(t, g) +
+					" read_text_file deny")
+			}
 		})
 	}
 }

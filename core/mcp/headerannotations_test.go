@@ -95,8 +95,8 @@ func TestHostileSchemaIsSearchedInLinearTime(t *testing.T) {
 	}
 	schema += `"last":{"x-mcp-header":"L","properties":{"below":{"x-mcp-header":"B"}}}}}`
 	if got := annotationsOf(schema); len(got) != 1000 || got[999] != "L /arguments/last" {
-		t.Errorf("got %d annotations, the last is %s; want 1000, the last L /arguments/last",
-			len(got), got[len(got)-1])
+		t.Errorf("got %d annotations, the last is %q; want 1000, the last L /arguments/last",
+			len(got), got[max(0, len(got)-1):])
 	}
 	if ctx.Err() != nil {
 		t.Error("the search took more than a minute")

@@ -54,14 +54,19 @@ type caseState struct {
 	knownClient                       *bool
 }
 
-// caseMembers are the members that a case may have. They are the members of a JSON-RPC message, of
-// the input, and of an audit record.
+// caseMembers are the members that a case written by hand may have. They are the members of a
+// JSON-RPC message and of the input.
 var caseMembers = []string{
 	"jsonrpc", "id", "method", "params", "result", "error",
 	"direction", "kind", "server", "name", "tools", "request", "item", "items", "session",
-	"principal", "roots", "findings", "time", "action",
-	"seq", "prev", "exchange", "reason", "steps", "before", "after", "values", "code", "failed",
-	"micros", "through",
+	"principal", "roots", "findings", "time",
+}
+
+// recordMembers are members of an audit record that a case may have, too, because it may have been
+// copied from a record.
+var recordMembers = []string{
+	"action", "seq", "prev", "exchange", "reason", "steps", "before", "after", "values", "code",
+	"failed", "micros", "through",
 }
 
 // ParseCase parses a case, which is one JSON object. The object is a record of the audit log, or a
@@ -91,9 +96,10 @@ func ParseCase(b []byte) (*Case, error) {
 			break
 		}
 		key := name.String()
-		if unknown == nil && !slices.Contains(caseMembers, key) {
+		if unknown == nil && !slices.Contains(caseMembers, key) &&
+			!slices.Contains(recordMembers, key) {
 			unknown = fmt.Errorf("unknown member %q; the members are %s", key,
-				strings.Join(caseMembers[:19], ", "))
+				strings.Join(caseMembers, ", "))
 		}
 		var v jsontext.Value
 		if v, err = body.ReadValue(); err == nil {

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/spf13/cobra"
 )
 
 func TestHelpIsWrappedToWidth(t *testing.T) {
@@ -36,20 +38,25 @@ Flags:
 	if got := wrapText(text, 33); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-	for _, c := range append((&program{}).root().Commands(), (&program{}).root()) {
-		for _, width := range []int{40, 80} {
+	commands := []*cobra.Command{(&program{}).root()}
+	for i := 0; i < len(commands); i++ { // a command adds the commands below it
+		c := commands[i]
+		commands = append(commands, c.Commands()...)
+		for _, width := range []int{minHelpWidth, 55, 80, 99, 132} {
 			text := c.Long + "\n\n" + c.UsageString()
-			for line := range strings.Lines(wrapText(text, width)) {
+			wrapped := wrapText(text, width)
+			for line := range strings.Lines(wrapped) {
 				line = strings.TrimRight(line, "\n")
+				// a word that is longer than the width is alone on its line
 				if n := utf8.RuneCountInString(line); n > width && strings.Contains(
-					strings.TrimSpace(line), " ") && width == 80 {
-					t.Errorf("%s: a line has %d characters, want at most %d: %q", c.Name(), n,
-						width, line)
+					strings.TrimSpace(line), " ") {
+					t.Errorf("%s: a line has %d characters, want at most %d: %q", c.CommandPath(),
+						n, width, line)
 				}
 			}
-			if got, want := strings.Join(strings.Fields(wrapText(text, width)), " "),
+			if got, want := strings.Join(strings.Fields(wrapped), " "),
 				strings.Join(strings.Fields(text), " "); got != want {
-				t.Errorf("%s: wrapping to %d columns changed the words", c.Name(), width)
+				t.Errorf("%s: wrapping to %d columns changed the words", c.CommandPath(), width)
 			}
 		}
 	}

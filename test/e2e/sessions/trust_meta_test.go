@@ -9,8 +9,8 @@ import (
 )
 
 // TestTrustKeysInMeta lets a client and a server set keys in _meta that no peer may set: in a
-// request, a result, a server's request, the client's answer, and a notification of each peer. These
-// keys must not arrive, any other key must arrive, and each removal must be recorded.
+// request, a result, a server's request, the client's answer, and a notification of each peer.
+// These keys must not arrive, any other key must arrive, and each removal must be recorded.
 func TestTrustKeysInMeta(t *testing.T) {
 	const (
 		forged = `"_meta":{"tenant":"root","Actor":{"sub":"root"},"baggage":"b","gatekit/server":"forged",` +

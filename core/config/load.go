@@ -147,6 +147,9 @@ func isUTF16(doc string) bool {
 	return strings.HasPrefix(doc, "\xff\xfe") || strings.HasPrefix(doc, "\xfe\xff")
 }
 
+// controlCharacters begins the parser's message about a control character.
+const controlCharacters = "TOML files cannot contain control characters"
+
 func decodeTOML(doc string) (map[string]any, *toml.ParseError) {
 	values := map[string]any{}
 	_, err := toml.Decode(doc, &values)
@@ -156,6 +159,9 @@ func decodeTOML(doc string) (map[string]any, *toml.ParseError) {
 	var fault toml.ParseError
 	if !errors.As(err, &fault) { // cannot happen when decoding into a map
 		fault.Message = err.Error()
+	}
+	if strings.HasPrefix(fault.Message, controlCharacters) {
+		fault.Position.Start++ // the parser reports the offset before the character
 	}
 	fault.Position.Line = max(fault.Position.Line, 1)
 	return nil, &fault

@@ -150,7 +150,11 @@ func TestMistakesAreReportedWithTheirPosition(t *testing.T) {
 			[]string{
 				`1:10: expected '.' or ']' to end table name, but got '\n' instead`}},
 		{"a control character is reported", server + "args = [\"\x01\"]", []string{
-			`3:9: TOML files cannot contain control characters: '0x01'`}},
+			`3:10: TOML files cannot contain control characters: '0x01'`}},
+		{"a control character at the beginning of a line is reported there", server + "\x01",
+			[]string{`3:1: TOML files cannot contain control characters: '0x01'`}},
+		{"a NUL byte at the beginning of the file is reported in its line", "#\n\x00", []string{
+			`2:1: files cannot contain NULL bytes; probably using UTF-16; TOML files must be UTF-8`}},
 		{"a wrong key of a plugin is reported with the plugin's name",
 			server + "[[plugin]]\nname = \"guard\"\nuse = \"tools\"\ntimeot = 7\ntimeout = 7",
 			[]string{
@@ -278,6 +282,16 @@ func TestMistakesAreReportedWithTheirPosition(t *testing.T) {
 		{"an invalid url of a sink is reported", sinkOf("syslog", `url = "siem.example:514"`),
 			[]string{
 				`6:1: audit.sink "s": url must be a URL such as "tls://siem.example:6514" (tls, tcp, udp, unix), not "siem.example:514"`}},
+		{"a sink's url without a host is reported", sinkOf("syslog", `url = "tls://:6514"`),
+			[]string{
+				`6:1: audit.sink "s": url must be a URL such as "tls://siem.example:6514" (tls, tcp, udp, unix), not "tls://:6514"`}},
+		{"a Unix socket is allowed", sinkOf("syslog", `url = "unix:///dev/log"`), nil},
+		{"a Unix socket on a host is reported", sinkOf("syslog", `url = "unix://dev/log"`),
+			[]string{
+				`6:1: audit.sink "s": url must be a URL such as "tls://siem.example:6514" (tls, tcp, udp, unix), not "unix://dev/log"`}},
+		{"a Unix socket without a path is reported", sinkOf("syslog", `url = "unix:log"`),
+			[]string{
+				`6:1: audit.sink "s": url must be a URL such as "tls://siem.example:6514" (tls, tcp, udp, unix), not "unix:log"`}},
 		{"a sink's url without a port is reported", sinkOf("syslog", `url = "tls://siem.example"`),
 			[]string{
 				`6:1: audit.sink "s": url has no port; the usual ports are 6514 (tls), 601 (tcp) and 514 (udp)`}},

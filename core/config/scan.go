@@ -262,17 +262,13 @@ func (l *document) position(off int) Position {
 }
 
 // positionInLine returns the position of an error for which the parser reported an offset and a
-// line. If the error is at a line break, the parser has already counted the line break.
-// positionInLine then returns the position of the line break. Otherwise it returns the position in
-// the line that is nearest to the offset.
+// line. If the error is at a line break, the parser may have counted the line break already.
+// positionInLine then returns the position of the line break. If the offset is in a later line, the
+// offset is right. If it is in an earlier line, positionInLine returns the beginning of the line.
 func (l *document) positionInLine(off, line int) Position {
-	line = min(max(line, 1), len(l.lineStarts))
-	start, end := l.lineStarts[line-1], len(l.text)
-	if line < len(l.lineStarts) {
-		end = l.lineStarts[line] - 1
-	}
+	start := l.lineStarts[min(max(line, 1), len(l.lineStarts))-1]
 	if off >= 0 && off == start-1 {
 		return l.position(off)
 	}
-	return l.position(min(max(off, start), end))
+	return l.position(min(max(off, start), len(l.text)))
 }

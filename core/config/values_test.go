@@ -138,6 +138,8 @@ func TestSyntaxErrorsHideNoOtherMistakes(t *testing.T) {
 		{"a string that is not closed, in a list that is not closed",
 			server + "args = [\"x,\nera = \"x\"\n[names]\nprefix = \"x\"",
 			[]string{"3", "4", "6"}},
+		{"an inline table that is not closed is reported once", server + "env = {\n",
+			[]string{"4"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := load(t, tt.doc)

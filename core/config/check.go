@@ -332,20 +332,16 @@ func (l *loader) checkPlugins(c *Config, root *node) {
 				}
 			}
 		}
-		for _, key := range []string{"env", "mtls"} {
-			if n.has(key) && n.has("use") {
+		for _, key := range []string{"env", "mtls", "sha256"} {
+			if n.has(key) && n.has("use") && !n.has("command") && !l.hasErrorAt(n.lookup(key)) {
 				l.errorf(n.lookup(key), "%s%s applies to a plugin with a command, and this one "+
 					"is built in", prefix,
 					key)
 			}
 		}
 		if sum, err := hex.DecodeString(p.SHA256); n.has("sha256") && (err != nil ||
-			len(sum) != 32) {
+			len(sum) != 32) && !l.hasErrorAt(n.lookup("sha256")) {
 			l.errorf(n.lookup("sha256"), "%ssha256 must be 64 hexadecimal digits", prefix)
-		} else if n.has("sha256") && !n.has("command") {
-			l.errorf(n.lookup("sha256"), "%ssha256 applies to a plugin with a command, and this "+
-				"one is built in",
-				prefix)
 		}
 		l.checkOneOf(&p.OnError, n, name, "on_error", "deny", "skip")
 		for j, s := range p.Servers {

@@ -447,6 +447,29 @@ func TestMistakesAreReportedWithTheirPosition(t *testing.T) {
 			server + "[[plugin]]\nname = \"p\"\nuse = \"p\"\nsha256 = \"" + strings.Repeat("0",
 				64) + "\"", []string{
 				`6:1: plugin "p": sha256 applies to a plugin with a command, and this one is built in`}},
+		{"a checksum without a program is not that of a built-in plugin",
+			server + "[[plugin]]\nname = \"p\"\nsha256 = \"" + strings.Repeat("0", 64) + "\"",
+			[]string{
+				`3:1: plugin "p" needs use (a built-in plugin) or command (your own program)`}},
+		{"a checksum of a plugin with use and command is not that of a built-in plugin",
+			server + "[[plugin]]\nname = \"p\"\nuse = \"p\"\ncommand = [\"p\"]\nmtls = false\n" +
+				"sha256 = \"" + strings.Repeat("0", 64) + "\"", []string{
+				`6:1: plugin "p" has both use (a built-in plugin) and command (your own program): remove one of them`}},
+		{"a checksum that is no string is reported once",
+			server + "[[plugin]]\nname = \"p\"\ncommand = [\"p\"]\nsha256 = 7", []string{
+				`6:1: plugin "p": sha256 must be a string, not an integer`}},
+		{"a variable of a built-in plugin is reported once",
+			server + "[[plugin]]\nname = \"p\"\nuse = \"p\"\nenv = 7", []string{
+				`6:1: plugin "p": env must be a table, not an integer`}},
+		{"a url of a webhook with a fragment is reported",
+			sinkOf("webhook", `url = "https://x/a#b"`), []string{
+				`6:1: audit.sink "s": url has a fragment, which is never sent`}},
+		{"a url of a syslog sink with a path is reported",
+			sinkOf("syslog", `url = "tls://x:1/a"`), []string{
+				`6:1: audit.sink "s": url must contain only a scheme, a host and a port`}},
+		{"a url of a syslog sink with a fragment is reported",
+			sinkOf("syslog", `url = "tls://x:1#a"`), []string{
+				`6:1: audit.sink "s": url must contain only a scheme, a host and a port`}},
 		{"invalid keys of bundles are reported",
 			server + "[policy.key.a]\nalgorithm = \"none\"\n[policy.key.b]\nkey = " +
 				"\"b.pub\"\n[policy.key.c]\nkey = '''-----BEGIN PRIVATE KEY-----\n-----END " +

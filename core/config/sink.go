@@ -203,9 +203,11 @@ func (l *loader) checkSinkURL(s *Sink, n *node, name string, kind sinkKind) {
 	case u.User != nil:
 		l.errorf(at, "%surl contains credentials, which would be logged; put them in headers = "+
 			"{ Authorization = \"…\" }", prefix)
-	case u.Fragment != "" || slices.Contains([]string{"tls", "tcp", "udp"}, u.Scheme) &&
-		(u.Path != "" || u.RawQuery != ""):
+	case slices.Contains([]string{"tls", "tcp", "udp"}, u.Scheme) &&
+		(u.Path != "" || u.RawQuery != "" || u.Fragment != ""):
 		l.errorf(at, "%surl must contain only a scheme, a host and a port", prefix)
+	case u.Fragment != "":
+		l.errorf(at, "%surl has a fragment, which is never sent", prefix)
 	case slices.Contains([]string{"tls", "tcp", "udp"}, u.Scheme) && u.Port() == "":
 		l.errorf(at, "%surl has no port; the usual ports are 6514 (tls), 601 (tcp) and 514 (udp)",
 			prefix)

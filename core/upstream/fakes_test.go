@@ -4,14 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"gatekit/core/conn"
-	"gatekit/core/upstream"
-	"gatekit/test/upstreamtest"
 	"io"
 	"net/http"
 	"strings"
 	"sync"
 	"testing/synctest"
+
+	"gatekit/core/conn"
+	"gatekit/core/upstream"
+	"gatekit/test/upstreamtest"
 )
 
 // fakeHTTP is an HTTP server without a network. It records each request and calls serve for the

@@ -172,22 +172,56 @@ deny contains "three" if {
 // is not evaluated for a live message with the name x, so it must not change the explanation of
 // this message. For the name n, the rule is evaluated, and its error is the outcome.
 func TestExplainIgnoresErrorsOfSkippedRules(t *testing.T) {
-	for source, want := range map[string]string{
-		`{"method":"tools/call","params":{"name":"x"}}`: "t: no",
-		`{"method":"tools/call","params":{"name":"n"}}`: "",
+	for what, skipped := range map[string]string{
+		"by OPA's rule index": `deny contains "two" if {
+	to_number(input.name) == 1
+	input.name == "n"
+}`,
+		"by the selection": `note contains "two" if {
+	to_number(input.name) == 1
+	has_name_n
+}
+has_name_n if input.name == "n"`,
 	} {
-		s := loaded(t, "deny contains \"no\" if input.name == \"x\"\ndeny contains \"two\" if "+
-			"{\n\tto_number(input.name) == 1\n\tinput.name == \"n\"\n}")
-		c, err := policies.ParseCase([]byte(source))
-		if err != nil {
-			t.Fatal(err)
+		for source, want := range map[string]string{
+			`{"method":"tools/call","params":{"name":"x"}}`: "t: no",
+			`{"method":"tools/call","params":{"name":"n"}}`: "",
+		} {
+			s := loaded(t, "deny contains \"no\" if input.name == \"x\"\n"+skipped)
+			c, err := policies.ParseCase([]byte(source))
+			if err != nil {
+				t.Fatal(err)
+			}
+			e, err := s.Explain(t.Context(), c)
+			if err != nil || e.Outcome.Reason != want || (e.Outcome.Err != nil) != (want == "") ||
+				len(e.Effects) != len(want)/5 {
+				t.Errorf("a rule that is skipped %s: %s: error %v, reason %q, outcome error %v, "+
+					"effects %+v; want the reason %q", what, source, err, e.Outcome.Reason,
+					e.Outcome.Err, e.Effects, want)
+			}
 		}
-		e, err := s.Explain(t.Context(), c)
-		if err != nil || e.Outcome.Reason != want || (e.Outcome.Err != nil) != (want == "") ||
-			len(e.Effects) != len(want)/5 {
-			t.Errorf("%s: error %v, reason %q, outcome error %v, effects %+v; want the reason %q",
-				source, err, e.Outcome.Reason, e.Outcome.Err, e.Effects, want)
-		}
+	}
+}
+
+// TestExplainFailsIfEffectsAreMissing has a rule that fails for the list of tools. This list is not
+// evaluated for a live call that another rule denies. So the verdict is no error, but Explain
+// cannot find all effects.
+func TestExplainFailsIfEffectsAreMissing(t *testing.T) {
+	s := loaded(t, `deny contains "no" if input.method == "tools/call"
+hide contains "y" if {
+	input.method == "tools/list"
+	to_number(input.server) == 1
+}`)
+	c, err := policies.ParseCase([]byte(
+		`{"method":"tools/call","server":"a","params":{"name":"x"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `the verdict is "deny: t: no", but its reasons are not known: `
+	e, err := s.Explain(t.Context(), c)
+	if err == nil || !strings.HasPrefix(err.Error(), want) ||
+		!strings.Contains(err.Error(), "to_number") {
+		t.Errorf("got the error %v and the effects %v, want the error %q", err, e.Effects, want)
 	}
 }
 

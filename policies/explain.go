@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -45,7 +46,8 @@ type Read struct{ Ref, Value string }
 
 // Explain evaluates a case like Evaluate, and also returns the rules that caused the outcome. To
 // find these rules, it evaluates the policies a second time, without the optimizations that skip
-// rules.
+// rules. If this evaluation fails or takes too long, Explain returns an error, unless the outcome
+// has an error too.
 func (s *Stage) Explain(ctx context.Context, c *Case) (*Explanation, error) {
 	session := s.sessions.session(c.Message)
 	session.setState(c.Message, c.state, s.contextOf(c).now)
@@ -61,52 +63,80 @@ func (s *Stage) Explain(ctx context.Context, c *Case) (*Explanation, error) {
 		return nil, err
 	}
 	e := &Explanation{Input: inputJSON, Outcome: s.Evaluate(ctx, c)}
-	if err := s.explain(ctx, e, s.all, input, s.contextOf(c).now); err != nil {
-		// If the policies fail, the outcome has the error. If only the trace takes too long, the
-		// effects are missing without an error.
+	err = s.explainEffects(ctx, e, c, session, input)
+	switch {
+	case ctx.Err() != nil:
 		return e, ctx.Err()
+	case err == nil || e.Outcome.Err != nil:
+		return e, nil
+	}
+	verdict := e.Outcome.Action
+	if e.Outcome.Reason != "" {
+		verdict += ": " + e.Outcome.Reason
+	}
+	return e, fmt.Errorf("the verdict is %q, but its reasons are not known: %w", verdict, err)
+}
+
+// explainEffects adds the effects of all rules on a case to e. input is the input for the case's
+// message.
+func (s *Stage) explainEffects(ctx context.Context, e *Explanation, c *Case, session *session,
+	input ast.Value) error {
+	mc := s.contextOf(c)
+	class := s.selector.classOfMessage(c.Message, mc.bodyMissing)
+	if err := s.explain(ctx, e, s.all, class, input, mc.now); err != nil {
+		return err
 	}
 	canonical, err := canonicalMessage(c.Message)
 	if err != nil {
-		return e, ctx.Err() // the error is also in the outcome
+		return err
 	}
 	if canonical != nil {
-		if err := s.explain(ctx, e, s.all, s.input(canonical, session, s.contextOf(c), nil),
-			s.contextOf(c).now); err != nil {
-			return e, ctx.Err()
+		class := s.selector.classOfMessage(canonical, mc.bodyMissing)
+		if err := s.explain(ctx, e, s.all, class, s.input(canonical, session, mc, nil),
+			mc.now); err != nil {
+			return err
 		}
 	}
 	// Add the effects of hide rules on a list of the items that the message uses.
-	if hides := s.hideQuery(c.Message); len(hides.rules) > 0 {
-		for _, u := range session.itemUses(c.Message) {
-			list, err := session.listUsed(c.Message, u, nil)
-			if err != nil {
-				return e, ctx.Err() // the error is also in the outcome
-			}
-			listed := &Explanation{}
-			if err := s.explain(ctx, listed, hides, s.input(list.message, session,
-				messageContext{now: s.contextOf(c).now, items: list.items,
-					describer: c.Message}, nil),
-				s.contextOf(c).now); err != nil {
-				return e, ctx.Err()
-			}
-			e.Effects = append(e.Effects, listed.Effects...)
-		}
+	hides := s.hideQuery(c.Message)
+	if len(hides.rules) == 0 {
+		return nil
 	}
-	return e, nil
+	for _, u := range session.itemUses(c.Message) {
+		list, err := session.listUsed(c.Message, u, nil)
+		if err != nil {
+			return err
+		}
+		listed := &Explanation{}
+		class := s.selector.classOf(mcp.ToClient, mcp.Response, u.list, c.Message.Server, "")
+		if err := s.explain(ctx, listed, hides, class, s.input(list.message, session,
+			messageContext{now: mc.now, items: list.items, describer: c.Message}, nil),
+			mc.now); err != nil {
+			return err
+		}
+		e.Effects = append(e.Effects, listed.Effects...)
+	}
+	return nil
 }
 
-// explain evaluates the rules of q for an input, and adds their effects to e.
-func (s *Stage) explain(ctx context.Context, e *Explanation, q ruleQuery, input ast.Value,
-	now time.Time) error {
+// explain evaluates the rules of q for an input of a class, and adds their effects to e.
+func (s *Stage) explain(ctx context.Context, e *Explanation, q ruleQuery, class messageClass,
+	input ast.Value, now time.Time) error {
 	sets, t, err := q.trace(ctx, input, now, rego.EvalRuleIndexing(false),
 		rego.EvalEarlyExit(false))
 	if err != nil {
-		// A function may have failed in a rule that rule indexing skips. Try again with indexing.
-		sets, t, err = q.trace(ctx, input, now)
-	}
-	if err != nil {
-		return err
+		// A function may have failed in a rule that is not evaluated for a live message. Try again
+		// with the rules that are.
+		selected, err := s.selector.query(q, class)
+		if err != nil {
+			return err
+		}
+		if q = *selected; len(q.rules) == 0 {
+			return nil
+		}
+		if sets, t, err = q.trace(ctx, input, now); err != nil {
+			return err
+		}
 	}
 	for i, r := range q.rules {
 		reported := map[*ast.Rule]bool{}
@@ -145,7 +175,8 @@ const traceTimeout = 20 * time.Second
 // trace evaluates a query with a tracer.
 func (q *ruleQuery) trace(ctx context.Context, input ast.Value, now time.Time,
 	options ...rego.EvalOption) ([]ast.Set, *tracer, error) {
-	ctx, cancel := context.WithTimeout(ctx, traceTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, traceTimeout,
+		fmt.Errorf("the traced evaluation took more than %v", traceTimeout))
 	defer cancel()
 	t := &tracer{rules: map[uint64]*tracedRule{}}
 	sets, err := q.eval(ctx, input, now, append(options, rego.EvalQueryTracer(t))...)

@@ -186,25 +186,19 @@ func rebuildTree(file, dir string, c *Checkpoint) (*tree, error) {
 			return &positionError{position, err}
 		}
 		if t == nil {
-			if t, err = readTree(dir, int64(seq-1)); err != nil {
+			if t, err = treeOfLeaves(dir, int64(seq-1)); err != nil {
 				return err
 			}
 		}
-		fullBefore := len(t.fullTiles)
-		t.append(tlog.RecordHash(line))
-		// a tile that is already on the disk is not written again
-		t.fullTiles = append(t.fullTiles[:fullBefore], slices.DeleteFunc(t.fullTiles[fullBefore:],
-			func(full tile) bool {
-				there, err := readTile(dir, full.Tile)
-				return err == nil && slices.Equal(there, full.hashes)
-			})...)
+		t.appendRestored(dir, tlog.RecordHash(line))
 		if t.size == c.Size {
 			return errStopped
 		}
 		return nil
 	})
 	if err != nil && err != errStopped && !errors.Is(err, errTorn) {
-		return nil, fmt.Errorf("rebuild the Merkle tree: %w", err)
+		return nil, fmt.Errorf("rebuild the Merkle tree: %w\nhint: gatekit audit verify shows "+
+			"details; %s", err, newLogHint(file))
 	}
 	if t == nil || t.size != c.Size || t.root() != c.Root {
 		return nil, fmt.Errorf("the log does not match its checkpoint %s: it was changed\nhint: "+
@@ -212,6 +206,35 @@ func rebuildTree(file, dir string, c *Checkpoint) (*tree, error) {
 			newLogHint(file))
 	}
 	return t, nil
+}
+
+// treeOfLeaves restores the tree of the first records from the tiles that hold the hashes of these
+// records. It needs no other tiles, because only full tiles are flushed before records are removed.
+func treeOfLeaves(dir string, size int64) (*tree, error) {
+	t := &tree{}
+	for t.size < size {
+		hashes, err := readTile(dir, tlog.Tile{H: tileHeight, N: t.size / tileWidth,
+			W: int(min(tileWidth, size-t.size))})
+		if err != nil {
+			return nil, err
+		}
+		for _, h := range hashes {
+			t.appendRestored(dir, h)
+		}
+	}
+	return t, nil
+}
+
+// appendRestored appends the hash of a record that the log already had. A tile that is already on
+// the disk is not written again.
+func (t *tree) appendRestored(dir string, h tlog.Hash) {
+	fullBefore := len(t.fullTiles)
+	t.append(h)
+	t.fullTiles = append(t.fullTiles[:fullBefore], slices.DeleteFunc(t.fullTiles[fullBefore:],
+		func(full tile) bool {
+			there, err := readTile(dir, full.Tile)
+			return err == nil && slices.Equal(there, full.hashes)
+		})...)
 }
 
 // replayUnsigned appends the records after the checkpoint to the tree. It also checks the last

@@ -231,13 +231,17 @@ func removePartialTiles(dir string, full tlog.Tile) error {
 	return os.RemoveAll(filepath.Join(dir, tilePath(full)+".p"))
 }
 
-// syncTiles flushes full tiles to the disk: the tiles that cover the records with the seqs first to
-// last. All these tiles must exist.
+// syncTiles flushes full tiles to the disk: the tiles with the hashes of the records with the seqs
+// first to last, and the full tiles above them. All these tiles must exist.
 func syncTiles(dir string, first, last uint64) error {
 	folders := map[string]bool{}
 	for level := 0; level == 0 || last>>(tileHeight*(level+1)) > 0; level++ {
 		shift := tileHeight * (level + 1)
-		for n := (first - 1) >> shift; n < last>>shift; n++ {
+		end := last >> shift
+		if level == 0 { // the tile of the last record may also hold later records
+			end = (last-1)>>shift + 1
+		}
+		for n := (first - 1) >> shift; n < end; n++ {
 			path := filepath.Join(dir, tilePath(tlog.Tile{H: tileHeight, L: level, N: int64(n),
 				W: tileWidth}))
 			if err := atomicfile.Sync(path); err != nil {

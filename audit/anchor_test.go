@@ -2,6 +2,7 @@ package audit_test
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -30,6 +31,9 @@ func TestTornCheckpointInAnchorIsSkipped(t *testing.T) {
 	writeSession()
 	publicKey := readPublicKey(t, file)
 	whole := readFile(t, anchor)
+	if bytes.HasPrefix(whole, []byte("\n")) || bytes.Contains(whole, []byte("\n\n\n")) {
+		t.Errorf("the anchor file has more empty lines than needed:\n%s", whole)
+	}
 	last := bytes.LastIndex(whole, []byte("\n\n"+checkpoint(t, file).Origin)) + 2
 	for cut := last + 1; cut <= len(whole); cut += 7 {
 		if err := os.WriteFile(anchor, whole[:cut], 0o600); err != nil {
@@ -71,7 +75,7 @@ func TestLostAnchorIsRecordedAndReportedByHealth(t *testing.T) {
 		if err := os.Remove(filepath.Dir(anchor)); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(2 * time.Minute)
+		time.Sleep(2 * time.Second) // a failed write is tried again after a second
 		if err := l.Health(); err != nil {
 			t.Errorf("health: %v, want nil, because the anchor file is back", err)
 		}
@@ -142,15 +146,26 @@ func TestOpenReportsMissingFiles(t *testing.T) {
 	if err != nil || len(segments) < 4 {
 		t.Fatalf("the files are %q, error %v; want at least four files", segments, err)
 	}
+	var firstSeqs []uint64
+	for _, s := range segments {
+		r, err := audit.ParseRecord(bytes.SplitN(readFile(t, s), []byte("\n"), 2)[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		firstSeqs = append(firstSeqs, r.Seq)
+	}
 	for _, tt := range []struct{ name, dir, logged, err string }{
 		{"the whole log is an older copy", olderCopy, "", "the log ends at record 50, but a " +
 			"checkpoint in its anchor " + anchor + " covers 51 records: an older copy replaced " +
 			"the log"},
 		{"a segment in the middle is missing", copyWithout(filepath.Base(segments[1])),
-			"audit log file missing", ""},
+			fmt.Sprintf("from=%d through=%d", firstSeqs[1], firstSeqs[2]-1), ""},
 		{"all files but the key are missing", copyWithout("gatekit.jsonl*.tree", "gatekit.jsonl",
 			"gatekit-*"),
 			"the key of an older one exists", ""},
+		{"all files but the private key are missing", copyWithout("gatekit.jsonl*.tree",
+			"gatekit.jsonl", "gatekit-*", "gatekit.jsonl.pub"), "the key of an older one exists",
+			""},
 		{"all files are missing", t.TempDir(), "the anchor file belongs to another audit log", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -85,6 +85,35 @@ func TestOpenLogNoticesChangedFile(t *testing.T) {
 	}
 }
 
+// TestLineAfterChangeIsTakenBack changes the file a moment after the last check. So the log notices
+// the change only after it has written the next line. That line must not stay in the file.
+func TestLineAfterChangeIsTakenBack(t *testing.T) {
+	for _, tt := range damages {
+		if !tt.whileOpen || strings.HasPrefix(tt.name, "with a changed byte") {
+			continue // the check after a write compares the length only
+		}
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+				l := open(t, audit.Options{File: file})
+				for _, reason := range []string{"event 0", "event 1", "event 2"} {
+					record(t, l, event(reason))
+				}
+				change(t, file, tt.change)
+				damaged := readFile(t, file)
+				if _, err := l.Record(t.Context(), event("after")); err == nil ||
+					!strings.Contains(err.Error(), "was changed by somebody else") {
+					t.Errorf("Record returned %v, want that the file was changed", err)
+				}
+				if now := readFile(t, file); !bytes.Equal(now, damaged) {
+					t.Errorf("the file was changed further, from %q to %q", damaged, now)
+				}
+				l.Close()
+			})
+		})
+	}
+}
+
 // TestIdleLogNoticesChangedFile changes the file a moment after the last record. The next check by
 // the timer notices the change without a further record.
 func TestIdleLogNoticesChangedFile(t *testing.T) {

@@ -59,6 +59,9 @@ func TestHostileStrings(t *testing.T) {
 		{"invalid UTF-8", "a\xffb\xc3", "a\ufffdb\ufffd"},
 		{"half of a surrogate pair", "\xed\xa0\x80", "\ufffd\ufffd\ufffd"},
 		{"a real replacement character", "\ufffd", "\ufffd"},
+		{"a character that Unicode never assigns", "\uffff", `\uffff`},
+		{"as many bytes as fit", long[:1024], long[:1024]},
+		{"bytes that never begin a character", strings.Repeat("\x80", 2000), "… (2000 bytes)"},
 		{"a megabyte", long, long[:1024] + "… (1048576 bytes)"},
 		{"a cut in the middle of a character", long[:1023] + "亀", long[:1023] + "… (1026 bytes)"},
 	}

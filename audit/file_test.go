@@ -9,7 +9,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"gatekit/audit"
 )
@@ -65,6 +68,8 @@ func TestOpenCutsOffTornLastLine(t *testing.T) {
 		{"a line without its line feed", whole[:len(whole)-1], []string{"first"}},
 		{"zeros after a power cut", first + strings.Repeat("\x00", 4096), []string{"first"}},
 		{"a very long line", first + `{"seq":2` + strings.Repeat("x", 200<<10), []string{"first"}},
+		{"a line feed at the beginning of a block", first + `{"seq":2` + strings.Repeat("x",
+			64<<10-1-len(`{"seq":2`)), []string{"first"}},
 		{"the first line", first[:30], nil},
 		{"the first line's first byte", first[:1], nil},
 	}
@@ -99,7 +104,92 @@ func TestOpenCutsOffTornLastLine(t *testing.T) {
 			if !strings.Contains(string(log), `"action":"recovered"`) {
 				t.Error(`no record has the action "recovered"`)
 			}
+			var recovered []audit.SeqRange // of the complete lines, and not of the torn line
+			if len(tt.whole) > 0 {
+				recovered = []audit.SeqRange{{From: 1, Through: 1}}
+			}
+			v := audit.Verification{File: path}
+			if done, err := v.Run(t.Context()); err != nil || !slices.Equal(done.Recovered,
+				recovered) {
+				t.Errorf("verification: %+v, error %v; want that the records %v had no checkpoint",
+					done, err, recovered)
+			}
 		})
+	}
+}
+
+// TestOpenAfterRotationOfOnlyFile opens a log whose only file was renamed to a segment, as a crash
+// during the first rotation leaves it.
+func TestOpenAfterRotationOfOnlyFile(t *testing.T) {
+	for _, torn := range []bool{false, true} {
+		file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+		l := open(t, audit.Options{File: file})
+		record(t, l, event("first"))
+		record(t, l, event("second"))
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		segment := filepath.Join(filepath.Dir(file), "gatekit-00000000000000000001.jsonl")
+		if err := os.Rename(file, segment); err != nil {
+			t.Fatal(err)
+		}
+		if torn {
+			change(t, segment, func(b []byte) []byte { return append(b, `{"seq":3`...) })
+			if l, err := audit.Open(audit.Options{File: file}); err == nil {
+				l.Close()
+				t.Error("Open accepted a segment with an incomplete last line")
+			} else if !strings.Contains(err.Error(), "continue from "+segment) {
+				t.Errorf("error %v, want that the log cannot continue from the segment", err)
+			}
+			continue
+		}
+		l = open(t, audit.Options{File: file})
+		if seq := record(t, l, event("third")); seq != 3 {
+			t.Errorf("seq %d, want 3", seq)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		verify(t, bytes.Join(allLines(t, file), nil))
+	}
+}
+
+// TestFileIsRotatedWhenItWouldBecomeTooLarge fills a file exactly.
+func TestFileIsRotatedWhenItWouldBecomeTooLarge(t *testing.T) {
+	dir := t.TempDir()
+	var size int64
+	for i, name := range []string{"measured", "limited"} {
+		file := filepath.Join(dir, name)
+		l := open(t, audit.Options{File: file, SegmentBytes: size}) // 0 for the default
+		record(t, l, event("first"))
+		record(t, l, event("second"))
+		if i == 0 {
+			size = int64(len(readFile(t, file)))
+		} else if segments, err := audit.Segments(file); err != nil || len(segments) != 1 {
+			t.Errorf("the files are %q, error %v; want one file of %d bytes", segments, err, size)
+		}
+		record(t, l, event("third"))
+		if segments, err := audit.Segments(file); err != nil || len(segments) != i+1 {
+			t.Errorf("the files are %q, error %v; want %d", segments, err, i+1)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestOpenRestoresPublicKeyAndOrigin replaces the files that Gatekit writes from its key and its
+// checkpoint.
+func TestOpenRestoresPublicKeyAndOrigin(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+	open(t, audit.Options{File: file}).Close()
+	for _, path := range []string{audit.PublicKeyFile(file), file + ".tree/origin"} {
+		want := readFile(t, path)
+		writeLines(t, path, []byte("another"))
+		open(t, audit.Options{File: file}).Close()
+		if got := readFile(t, path); !bytes.Equal(got, want) {
+			t.Errorf("%s holds %q, want %q", path, got, want)
+		}
 	}
 }
 
@@ -199,6 +289,25 @@ func FuzzOpen(f *testing.F) {
 		v := audit.Verification{File: path}
 		if _, err := v.Run(t.Context()); err != nil {
 			t.Errorf("Open continued the file %q, but the log does not verify: %v", file, err)
+		}
+	})
+}
+
+// TestOpenWaitsForShortLock holds the lock of a log for 50 ms, as a verification may.
+func TestOpenWaitsForShortLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+		open(t, audit.Options{File: file}).Close()
+		lock, err := os.Open(file + ".lock")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_SH); err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(50*time.Millisecond, func() { lock.Close() })
+		if err := open(t, audit.Options{File: file}).Close(); err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -223,6 +223,8 @@ func TestRecordWritesLine(t *testing.T) {
 			After: isError, Action: "pass"},
 			start + `,"kind":"response","method":"tools/call","action":"pass","before":{` +
 				size(isError) + `},"after":{` + size(isError) + `},"failed":true}`},
+		{"a microsecond", "", pipeline.Outcome{Time: recordTime, Action: "stop",
+			Duration: time.Microsecond}, start + `,"action":"stop","micros":1}`},
 		{"an event", "", event("why"), start + `,"action":"test","reason":"why"}`},
 		{"an event without a message", "", pipeline.Outcome{Time: recordTime, Action: "stop"},
 			start + `,"action":"stop"}`},
@@ -591,6 +593,17 @@ func TestAsyncQueueIsBoundedAndRetried(t *testing.T) {
 			t.Errorf("close: %v, want the number of lost bytes and the cause", err)
 		}
 	})
+	t.Run("Close reports no lost records if all were refused", func(t *testing.T) {
+		d := &disk{write: func(b []byte) (int, int, error) { return 0, 0, errFull }}
+		l := open(t, audit.Options{Writer: d})
+		if _, err := l.Record(t.Context(), event("refused")); !errors.Is(err, errFull) {
+			t.Errorf("error %v, want the error of the failed write", err)
+		}
+		if err := l.Close(); !errors.Is(err, errFull) || strings.Contains(err.Error(),
+			"bytes of records are lost") {
+			t.Errorf("close: %v, want only the cause, because the message was denied", err)
+		}
+	})
 	t.Run("Close records the refused records", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			d := &disk{write: func(b []byte) (int, int, error) { return 0, 0, errFull }}
@@ -612,6 +625,27 @@ func TestAsyncQueueIsBoundedAndRetried(t *testing.T) {
 					missed)
 			}
 		})
+	})
+}
+
+func TestGapRecordHasTimeOfFirstFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &disk{write: func(b []byte) (int, int, error) { return 0, 0, errFull }}
+		l := open(t, audit.Options{Writer: d})
+		began := time.Now()
+		for range 3 {
+			if _, err := l.Record(t.Context(), event("refused")); err == nil {
+				t.Error("a record was written to a full disk")
+			}
+			time.Sleep(time.Second)
+		}
+		d.write = nil
+		record(t, l, event("after"))
+		want := "3 records could not be written since " + began.UTC().Format(
+			"2006-01-02T15:04:05.000000Z") + ": their messages were denied"
+		if got := reasons(t, d.data); got[0] != want {
+			t.Errorf("the gap record has the reason %q, want %q", got[0], want)
+		}
 	})
 }
 

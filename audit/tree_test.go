@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -419,8 +420,13 @@ func TestCheckpointIntervals(t *testing.T) {
 			record(t, l, event(""))
 		}
 		time.Sleep(300 * time.Millisecond)
-		if n := <-sizes; n != 1001 {
-			t.Errorf("after 1000 more records, the checkpoint covers %d records, want 1001", n)
+		select {
+		case n := <-sizes:
+			if n != 1001 {
+				t.Errorf("after 1000 more records, the checkpoint covers %d records, want 1001", n)
+			}
+		default:
+			t.Error("there is no checkpoint 0.3 s after 1000 more records")
 		}
 		time.Sleep(time.Minute) // the anchor file gets the checkpoint
 		record(t, l, event(""))
@@ -511,13 +517,17 @@ func TestOnCheckpointThatHangsDelaysNoRecord(t *testing.T) {
 func TestLogRefusesTooManyRecordsWithoutCheckpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "gatekit.jsonl")
-		l := open(t, audit.Options{File: file, Bodies: audit.BodiesNone})
+		var logged bytes.Buffer
+		l := open(t, audit.Options{File: file, Bodies: audit.BodiesNone,
+			Logger: slog.New(slog.NewTextHandler(&logged, nil))})
 		record(t, l, event(""))
+		time.Sleep(2 * time.Second) // a checkpoint covers the record
 		if err := os.RemoveAll(file + ".tree"); err != nil {
 			t.Fatal(err)
 		}
 		writeLines(t, file+".tree", []byte("a file in its place"))
-		time.Sleep(2 * time.Second)
+		record(t, l, event(""))
+		time.Sleep(3 * time.Second)
 		n := 1
 		for ; n < 1<<17; n++ {
 			if _, err := l.Record(t.Context(), event("")); err != nil {
@@ -535,10 +545,35 @@ func TestLogRefusesTooManyRecordsWithoutCheckpoint(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		record(t, l, event(""))
+		time.Sleep(2 * time.Second)
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
-		fullCheckpoint(t, file)
+		c := fullCheckpoint(t, file)
+		for _, text := range []string{"audit checkpoint failed",
+			"audit checkpoints written again"} {
+			if got := strings.Count(logged.String(), text); got != 1 {
+				t.Errorf("%q was logged %d times, want once:\n%s", text, got, &logged)
+			}
+		}
+		// with so many records, the tree has a full tile of level 1
+		if _, err := audit.Prove(file, 1, readPublicKey(t, file)); err != nil {
+			t.Error(err)
+		}
+		var progress []uint64
+		v := audit.Verification{File: file, Progress: func(records uint64) {
+			progress = append(progress, records)
+		}}
+		if done, err := v.Run(t.Context()); err != nil || done.Last != uint64(c.Size) {
+			t.Errorf("verification: %+v, error %v; want the last record %d", done, err, c.Size)
+		}
+		if !slices.Equal(progress, []uint64{1 << 16}) {
+			t.Errorf("Progress was called with %d, want once with %d", progress, 1<<16)
+		}
+		v.Progress = nil
+		if _, err := v.Run(t.Context()); err != nil {
+			t.Error(err)
+		}
 	})
 }
 
@@ -711,7 +746,9 @@ func TestRetentionRemovesExpiredSegments(t *testing.T) {
 
 func TestRotationDoesNotReplaceForeignFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
-	l := open(t, audit.Options{File: file, SegmentBytes: 1000})
+	var logged bytes.Buffer
+	l := open(t, audit.Options{File: file, SegmentBytes: 1000,
+		Logger: slog.New(slog.NewTextHandler(&logged, nil))})
 	writeLines(t, filepath.Join(filepath.Dir(file), "gatekit-00000000000000000001.jsonl"),
 		[]byte("somebody's"))
 	var err error
@@ -732,6 +769,14 @@ func TestRotationDoesNotReplaceForeignFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	verify(t, bytes.Join(allLines(t, file), nil))
+	if strings.Contains(logged.String(), "count of missing") {
+		t.Errorf("the log reported a problem with the gap file, want none:\n%s", &logged)
+	}
+	records := len(allLines(t, file))
+	open(t, audit.Options{File: file}).Close()
+	if n := len(allLines(t, file)); n != records {
+		t.Errorf("the next start added %d records, want none: the gap is recorded", n-records)
+	}
 	if _, err := os.Stat(file + ".next"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%s.next was not removed (error %v)", file, err)
 	}

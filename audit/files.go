@@ -116,8 +116,8 @@ func (s *files) findEnd() (logEnd, error) {
 }
 
 // missingRanges returns the ranges of records whose files are missing between existing files. It
-// compares the last record of each file with the name of the next. A file that cannot be read is
-// skipped.
+// compares the last record of each file with the first record of the next. A file that cannot be
+// read is skipped.
 func (s *files) missingRanges() (missing []SeqRange) {
 	segments, err := Segments(s.path)
 	if err != nil {
@@ -158,7 +158,7 @@ func segmentEnd(segment string) (logEnd, error) {
 }
 
 // fileEnd finds the last complete line, and the number of bytes after it. If no line is complete,
-// the file must be empty, or begin as the record with the seq first begins.
+// the file must be empty, or begin as a record whose seq is first.
 func fileEnd(f *os.File, size int64, first uint64) (logEnd, error) {
 	const notAnAuditLog = "not an audit log\nhint: configure another file; " +
 		"this file was not changed"

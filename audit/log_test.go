@@ -165,7 +165,7 @@ func TestRecordWritesLine(t *testing.T) {
 	isError.Method = "tools/call"
 	bare := parse(t, `{"jsonrpc":"2.0","id":7,"method":"tools/list"}`)
 	size := func(m *mcp.Message) string { return fmt.Sprintf(`"size":%d`, len(m.Body())) }
-	// how a record describes a body: keyed with its keyed hash, digest with its plain hash
+	// keyed and digest return how a record describes a body: its size, and its keyed or plain hash.
 	keyed := func(m *mcp.Message) string { return size(m) + `,"hmac":"…"` }
 	digest := func(m *mcp.Message) string {
 		return fmt.Sprintf(`%s,"sha256":"%x"`, size(m), sha256.Sum256(m.Body()))

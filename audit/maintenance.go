@@ -21,7 +21,7 @@ import (
 
 const (
 	checkpointInterval    = time.Second           // longest time until a record gets a checkpoint
-	checkpointRecords     = 1000                  // so many records get a checkpoint at once
+	checkpointRecords     = 1000                  // so many records do not wait for it
 	checkpointMinInterval = 20 * time.Millisecond // shortest time between two checkpoints
 
 	// A log whose checkpoints fail protects its records less and less. After maxUnsignedFailing
@@ -57,8 +57,8 @@ type maintenance struct {
 	fileEnd           FileEnd     // of the file with the last record
 	newFile           bool        // the next record is the first of a file
 	timer             *time.Timer // nil until start is called
-	scheduled         bool        // the timer is set, or start will set it
-	expedited         bool        // the timer is set to the earliest allowed time, or not yet made
+	scheduled         bool        // the timer is set for records, or start will set it
+	expedited         bool        // the timer is set to the earliest allowed time, or still nil
 	lastRunEnd        time.Time   // when the last run ended
 	rotatedSincePrune bool        // a segment was added since the last prune
 	checkpointErr     error       // of the last checkpoint, nil if it was written
@@ -76,7 +76,7 @@ type maintenance struct {
 	lastPrune     time.Time     // when retention was last applied
 	ages          *ages         // nil without Retention.For, or if agesErr is set
 	agesErr       error         // why there are no ages
-	uncounted     time.Duration // time before Open that does not count for ages
+	uncounted     time.Duration // part of the time before Open that no segment has aged
 }
 
 // newMaintenance restores the tree of an existing log, or starts the tree of a new log. It also

@@ -52,7 +52,8 @@ func isApproved(t *testing.T, file string) bool {
 // socket.
 func TestRunningProcessRecordsApproval(t *testing.T) {
 	p := newProcess(t, onHTTP+files)
-	state := filepath.Join(p.dir, strings.Repeat("long", 25)) // too long for the path of a socket
+	// The address of a socket has at most 108 bytes. Longer paths must work all the same.
+	state := filepath.Join(p.dir, strings.Repeat("long", 25))
 	p.cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+state)
 	p.start()
 	p.url()
@@ -113,7 +114,7 @@ func TestApprovalWithoutRecordChangesNothing(t *testing.T) {
 // commands.
 func TestControlSocketBoundsRequests(t *testing.T) {
 	p := newProcess(t, onHTTP+files)
-	state, err := os.MkdirTemp("", "gk") // the socket needs a short path
+	state, err := os.MkdirTemp("", "gk") // net.Dial needs a short path
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,8 +152,8 @@ func TestControlSocketBoundsRequests(t *testing.T) {
 	p.waitForExit()
 }
 
-// TestStopDoesNotWaitForControlClients stops Gatekit while a client of the control socket has sent
-// only a part of its request, and after somebody has removed the socket.
+// TestStopDoesNotWaitForControlClients stops Gatekit in two cases: clients of the control socket have
+// sent only a part of their requests, or somebody has removed the socket.
 func TestStopDoesNotWaitForControlClients(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -178,7 +179,7 @@ func TestStopDoesNotWaitForControlClients(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := newProcess(t, onHTTP+files)
-			state, err := os.MkdirTemp("", "gk") // the socket needs a short path
+			state, err := os.MkdirTemp("", "gk") // net.Dial needs a short path
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -190,7 +191,7 @@ func TestStopDoesNotWaitForControlClients(t *testing.T) {
 			if err != nil || len(sockets) != 1 {
 				t.Fatalf("the control sockets are %q, %v, want one", sockets, err)
 			}
-			// A whole request comes first, so that the process accepts connections.
+			// The answer to a whole request shows that the process accepts connections.
 			approve := exec.Command("gatekit", "approve", waitingID)
 			approve.Env = p.cmd.Env
 			addWaiting(t, state, filepath.Join(p.dir, "audit.jsonl"))

@@ -32,7 +32,7 @@ func (p *program) policyNew() *cobra.Command {
 		Use:   "new NAME",
 		Short: "Write a new policy and its tests",
 		Long: `New writes NAME.rego, a policy for you to change, and NAME_test.rego, with tests that
-pass. It writes both into the first folder that [policy] files names. Without such a folder, it
+pass. It writes both into the first folder in the list files of [policy]. Without such a folder, it
 writes them into the folder policies in the working folder. New never overwrites a file.`,
 		Example: `  gatekit policy new no_deletes
   gatekit policy new no_deletes --folder /etc/gatekit/policies`,
@@ -87,8 +87,8 @@ func checkPolicyName(name string) error {
 }
 
 // policyFolder returns the first folder of policies in the configuration, and true. If there is no
-// such folder, or no readable configuration, it returns the default folder and false: Gatekit does
-// not read policies from the default folder yet.
+// such folder, or no readable configuration, it returns the default folder and false: Gatekit reads
+// policies from that folder only when the configuration names it.
 func policyFolder(path string) (folder string, used bool) {
 	if path == "" {
 		path, _ = findConfig()

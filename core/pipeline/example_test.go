@@ -8,7 +8,7 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// noDeletes hides the tool "delete" and denies calls of it.
+// noDeletes hides the tool "delete". So the pipeline also denies calls of it.
 type noDeletes struct{}
 
 func (noDeletes) Inspect(context.Context, *mcp.Message) (pipeline.Verdict, error) {

@@ -10,9 +10,10 @@ import (
 )
 
 const (
-	maxListedNames = 10_000 // names that servers listed
-	// a name from a request that passed is added only while the set has fewer names than this,
-	// since clients can invent names
+	// A name is added only while the set has fewer names than this: maxListedNames for a name that
+	// a server listed, maxCalledNames for a name from a request that passed, since clients can
+	// invent names.
+	maxListedNames = 10_000
 	maxCalledNames = 5_000
 	maxNameBytes   = 1 << 10 // of one name
 )
@@ -163,7 +164,7 @@ func (p *Pipeline) withhold(o Outcome) Outcome {
 	if method {
 		c.Method, o.Withheld = "", append(o.Withheld, m.Method)
 	}
-	if o.After == m { // only the record lacks the name, not the forwarded message
+	if o.After == m { // o is only recorded: m, which is forwarded, keeps its name
 		o.After = &c
 	}
 	o.Before = &c

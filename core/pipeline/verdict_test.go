@@ -144,7 +144,8 @@ func TestPriorFindings(t *testing.T) {
 	}
 }
 
-// TestFaultsDeny has the edits that would change where such a message goes.
+// Messages that refer to a request can be edited, except for the members that name the request:
+// TestFaultsDeny edits these.
 func TestMessagesThatReferToARequestCanBeEdited(t *testing.T) {
 	for _, tt := range []struct{ name, in, want string }{
 		{"a cancellation", `{"requestId":1,"reason":"s3cret"}`, `{"requestId":1,"reason":"x"}`},
@@ -247,7 +248,8 @@ func TestApprovalHintIsOnlyForRequestsThatMayBeApproved(t *testing.T) {
 	}
 }
 
-// A name that was not recordable before a message must not become so by a list that does not pass.
+// A list that passes makes its names recordable, unless a name has a finding or is too long. A list
+// that does not pass makes no name recordable.
 func TestNamesThatAListMakesRecordable(t *testing.T) {
 	const two = `{"tools":[{"name":"s3cret"},{"name":"other"}]}`
 	long := strings.Repeat("n", 1024)

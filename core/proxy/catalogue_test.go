@@ -43,8 +43,10 @@ func TestNamesAreRewrittenInAllPlacesOfTheCatalogue(t *testing.T) {
 		kind   string // one of kinds
 		method string
 		params string // of the client's request, if kind is result or error
-		server string // the body that the server sends or receives
-		client string // the same body, as the client receives or sends it
+		// the body that the server sends or receives; for an error, its code and data
+		server string
+		// the same body, as the client receives or sends it; for an error, only its data
+		client string
 	}
 	kinds := map[string]struct {
 		kind      mcp.Kind
@@ -233,7 +235,7 @@ func TestNamesAreRewrittenInAllPlacesOfTheCatalogue(t *testing.T) {
 						w.session.Call(ctx, request(t, "7", c.method, c.client), w.client)
 					}
 					cancel()
-					// the server is also asked whether it owns "nobody:///x"
+					// Gatekit looks for the owner of "nobody:///x" in lists, which are left out.
 					got := slices.DeleteFunc(a.seen(), func(s string) bool {
 						return strings.Contains(s, "/list {}")
 					})

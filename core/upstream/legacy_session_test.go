@@ -411,7 +411,8 @@ func TestServerRequestsReachTheRightHandler(t *testing.T) {
 			u := upstream.New(upstream.Options{Name: "files", Dial: upstream.Dial{Pipe: st.Start},
 				ProbeTimeout: time.Second})
 			defer u.Close()
-			if _, err := u.Revisions(t.Context()); err != nil { // the server does not answer
+			// The server does not answer the probe. Revisions succeeds after ProbeTimeout.
+			if _, err := u.Revisions(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			srv := st.Last(t)
@@ -836,8 +837,9 @@ func TestClosingProcessesAreBounded(t *testing.T) {
 			p.ExpectAnswer(`{"jsonrpc":"2.0","id":"hi","error":{"code":-32603,"message":"no"}}`)
 		})
 	})
-	// When the client gives up initialize or closes the session, no call waits for the end of the
-	// process.
+	// When the client gives up initialize or closes the session, no call waits until the process
+	// has ended. So the number of processes that are ending is limited, and the next initialize
+	// waits.
 	for _, c := range []struct {
 		name    string
 		abandon func(t *testing.T, s proxy.Server, srv *upstreamtest.PipeServer,

@@ -11,7 +11,7 @@ import (
 
 // textEncoder encodes records as lines for people:
 //
-//	2026-11-21 11:00:00.123Z #17   deny       to_server  files  tools/call a: outside [roots/traversal]
+//	2026-11-21 11:00:00.123Z #17   deny       to_server  files  tools/call a: no [tools/readonly]
 type textEncoder struct{ colour bool }
 
 func (textEncoder) Header() []byte { return nil }

@@ -152,8 +152,8 @@ func TestControlSocketBoundsRequests(t *testing.T) {
 	p.waitForExit()
 }
 
-// TestStopDoesNotWaitForControlClients stops Gatekit in two cases: clients of the control socket have
-// sent only a part of their requests, or somebody has removed the socket.
+// TestStopDoesNotWaitForControlClients stops Gatekit in two cases: clients of the control socket
+// have sent only a part of their requests, or somebody has removed the socket.
 func TestStopDoesNotWaitForControlClients(t *testing.T) {
 	for _, tt := range []struct {
 		name    string

@@ -383,6 +383,47 @@ func TestSkillsAreRefusedWhenTableIsFull(t *testing.T) {
 	}
 }
 
+// The new entry of a skill needs room only for the files that the earlier entry did not have.
+func TestLargeSkillIsShownAgain(t *testing.T) {
+	files := make([]string, 45_000)
+	for i := range files {
+		files[i] = fmt.Sprintf(`{"uri":"skill://big/%d"}`, i)
+	}
+	big, small := skill("skill://big", "x", files[:30_000]...), skill("skill://big", "x")
+	grown := skill("skill://big", "x", files...)
+	other := skill("skill://other", "x", files[:30_000]...)
+	entry := ""
+	a := skillServer(nil)
+	answer := a.answer
+	a.answer = func(ctx context.Context, m *mcp.Message, h proxy.Handler) string {
+		if m.Method == "skills/get" {
+			return `{"skill":` + entry + `}`
+		}
+		return answer(ctx, m, h)
+	}
+	w := open(t, map[string]*fakeServer{"a": a}, nil)
+	w.call(t, "initialize", initializeParams)
+	for _, step := range []struct {
+		name, entry, uri string
+		refused          bool
+	}{
+		{"the first time", big, "skill://big", false},
+		{"the second time", big, "skill://big", false},
+		{"another skill for which there is no room", other, "skill://other", true},
+		{"with more files", grown, "skill://big", false},
+		{"with fewer files", small, "skill://big", false},
+		{"another skill for which there is room", other, "skill://other", false},
+		{"with more files than there is room for", big, "skill://big", true},
+	} {
+		entry = step.entry
+		got := w.call(t, "skills/get", `{"uri":"a+`+step.uri+`/SKILL.md"}`)
+		if strings.HasPrefix(got, "!") != step.refused {
+			t.Errorf("%s: skills/get returned %.200s, want an error: %v", step.name, got,
+				step.refused)
+		}
+	}
+}
+
 // A skill that a stage hides stays hidden when there is no room for its entry. That holds for a
 // skill that was hidden before, and for a skill that is hidden for the first time.
 func TestHiddenSkillStaysHiddenWhenTableIsFull(t *testing.T) {

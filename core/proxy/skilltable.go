@@ -63,6 +63,9 @@ type knownSkill struct {
 	files  []uriHash // keys of the skill's files in serverSkills.files
 }
 
+// items returns the number of items that a skill is counted as.
+func (s *knownSkill) items() int { return 1 + len(s.files) }
+
 // skillFile holds the digest and size of a file as one skill's entry lists them.
 type skillFile struct {
 	skill  uriHash // the skill's key in serverSkills.skills
@@ -105,15 +108,16 @@ func (t *skillTable) note(server string, raw []byte, hidden bool) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.ofServer(server)
-	if hidden {
-		t.forget(server, key) // this makes room, if the skill is known
+	earlier := 0 // items of the earlier entry, which the new entry replaces
+	if skill := s.skills[key]; skill != nil {
+		earlier = skill.items()
 	}
-	if !t.grow(1 + len(files)) {
+	if !t.grow(1 + len(files) - earlier) {
 		// if hidden is false, the earlier entry stays, so a hidden skill is still hidden
 		s.hidesAll = s.hidesAll || hidden
 		return errTooManySkills
 	}
-	t.forget(server, key)
+	s.forget(key)
 	if hidden {
 		s.hidden++
 	}
@@ -164,12 +168,13 @@ func (f *skillFile) parse(file *mcp.Message) {
 	f.size, f.valid = size, err == nil
 }
 
-// grow adds n items to the counts, and reports whether there was room for them. t.mu must be held.
+// grow adds n items to the counts, and reports whether there was room for them. If n is not above
+// zero, there is always room. t.mu must be held.
 func (t *skillTable) grow(n int) bool {
-	if t.count+n > maxSkillItems {
+	if n > 0 && t.count+n > maxSkillItems {
 		return false
 	}
-	if t.total != nil && t.total.Add(int64(n)) > maxAllSkillItems {
+	if t.total != nil && t.total.Add(int64(n)) > maxAllSkillItems && n > 0 {
 		t.total.Add(-int64(n))
 		return false
 	}
@@ -177,13 +182,12 @@ func (t *skillTable) grow(n int) bool {
 	return true
 }
 
-// forget removes a skill. t.mu must be held.
-func (t *skillTable) forget(server string, key uriHash) {
-	s := t.servers[server]
-	if s == nil || s.skills[key] == nil {
+// forget removes a skill, if it is known. It does not change the counts of items.
+func (s *serverSkills) forget(key uriHash) {
+	skill := s.skills[key]
+	if skill == nil {
 		return
 	}
-	skill := s.skills[key]
 	for _, uri := range skill.files {
 		s.files[uri] = slices.DeleteFunc(s.files[uri], func(f skillFile) bool {
 			return f.skill == key
@@ -196,7 +200,6 @@ func (t *skillTable) forget(server string, key uriHash) {
 		s.hidden--
 	}
 	delete(s.skills, key)
-	t.shrink(1 + len(skill.files))
 }
 
 // shrink removes n items from the counts. t.mu must be held.
@@ -212,8 +215,8 @@ func (t *skillTable) removeServer(server string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if s := t.servers[server]; s != nil {
-		for key := range s.skills {
-			t.forget(server, key)
+		for _, skill := range s.skills {
+			t.shrink(skill.items())
 		}
 		delete(t.servers, server)
 	}

@@ -381,6 +381,55 @@ func TestEndedSubscriptionIsOpenedAgain(t *testing.T) {
 	})
 }
 
+// TestLongOpenSubscriptionResetsTheDelay lets a subscription fail twice and then stay open for a
+// minute. Whatever the client does after this minute, the delay before the next subscription is the
+// first delay again.
+func TestLongOpenSubscriptionResetsTheDelay(t *testing.T) {
+	for _, c := range []struct {
+		name, method string // the client's request after the minute
+		reopens      bool   // the request changes the subscription
+	}{
+		{"nothing happens", ``, false},
+		{"the subscription is not changed", "resources/unsubscribe", false},
+		{"the subscription is changed", "resources/subscribe", true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, srv, listen, end := openListeningServer(t, &upstreamtest.Client{})
+				defer end()
+				acknowledge := func() {
+					srv.Send(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s},"notifications":{"toolsListChanged":true,"resourceSubscriptions":["f:///a"]}}}`, listen.ID)
+					synctest.Wait()
+				}
+				for _, delay := range []time.Duration{time.Second, 2 * time.Second} {
+					acknowledge()
+					srv.Answer(listen.ID, `{"resultType":"complete"}`)
+					synctest.Wait()
+					time.Sleep(delay)
+					listen = srv.Expect(t, "subscriptions/listen")
+				}
+				acknowledge()
+				time.Sleep(time.Minute)
+				if c.method != "" {
+					upstreamtest.StartCall(t, s, &upstreamtest.Client{},
+						`{"jsonrpc":"2.0","id":1,"method":"`+c.method+`","params":{"uri":"f:///a"}}`)
+					synctest.Wait()
+				}
+				if c.reopens {
+					srv.Expect(t, "notifications/cancelled")
+					srv.Answer(listen.ID, `{"resultType":"complete"}`)
+					listen = srv.Expect(t, "subscriptions/listen")
+					acknowledge()
+				}
+				srv.Answer(listen.ID, `{"resultType":"complete"}`)
+				synctest.Wait()
+				time.Sleep(time.Second)
+				srv.Expect(t, "subscriptions/listen")
+			})
+		})
+	}
+}
+
 // TestSubscribedResourcesAreBounded subscribes to more resources than one session may have.
 func TestSubscribedResourcesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

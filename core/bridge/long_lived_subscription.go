@@ -196,11 +196,19 @@ func (l *longLivedSubscription) run(ctx context.Context, attempted func()) {
 		return backoff.Sleep(ctx,
 			backoff.Delay(firstSubscriptionDelay, longestRetryDelay, failures))
 	}
+	closeOpen := func() {
+		if open != nil {
+			open.close()
+			if time.Since(open.since) > stableAfter {
+				failures = 0
+			}
+			open = nil
+		}
+	}
 	for ctx.Err() == nil {
 		filter, version, changed := l.wantedFilter()
 		if filter == nil {
-			open.close()
-			open = nil
+			closeOpen()
 			l.markTried(version)
 			select {
 			case <-changed:
@@ -212,7 +220,7 @@ func (l *longLivedSubscription) run(ctx context.Context, attempted func()) {
 			// If the client missed updates of resources, it is of those acknowledged so far.
 			acknowledged := l.acknowledgedURIs()
 			next := l.open(ctx, filter, version)
-			open.close()
+			closeOpen()
 			if open = next; open == nil {
 				l.markTried(version)
 				attempted()
@@ -229,22 +237,18 @@ func (l *longLivedSubscription) run(ctx context.Context, attempted func()) {
 			}
 			missed = false
 		}
-		since := time.Now()
 		select {
 		case <-changed:
 		case <-open.ended:
-			open.close()
-			open, missed = nil, true
-			if time.Since(since) > stableAfter {
-				failures = 0
-			}
+			closeOpen()
+			missed = true
 			if !waitToRetry() {
 				return
 			}
 		case <-ctx.Done():
 		}
 	}
-	open.close()
+	closeOpen()
 }
 
 // markTried records that the server has been asked for this version of the filter.
@@ -263,16 +267,14 @@ type openSubscription struct {
 	version      int // of the filter
 	cancel       context.CancelFunc
 	acknowledged chan struct{} // closed when the server has acknowledged the subscription
+	since        time.Time     // when the server acknowledged the subscription
 	ended        chan struct{} // closed when the subscription has ended
 }
 
-// close ends the subscription and waits until it has ended. For a nil subscription, close does
-// nothing.
+// close ends the subscription and waits until it has ended.
 func (o *openSubscription) close() {
-	if o != nil {
-		o.cancel()
-		<-o.ended
-	}
+	o.cancel()
+	<-o.ended
 }
 
 // open opens a subscription, and returns the subscription when the server has acknowledged it. If
@@ -312,6 +314,7 @@ func (l *longLivedSubscription) open(ctx context.Context, filter []byte,
 	defer timer.Stop()
 	select {
 	case <-o.acknowledged:
+		o.since = time.Now()
 		return o
 	case <-o.ended:
 	case <-timer.C:

@@ -36,13 +36,14 @@ func (s *pooledSession) listen(ctx context.Context, m *mcp.Message,
 	h.HandleNotification(ctx, toClient(acknowledgement))
 	for {
 		select {
-		case n := <-sub.waiting:
-			sub.recordTaken(n)
+		case <-sub.added:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		for n := sub.take(); n != nil && ctx.Err() == nil; n = sub.take() {
 			if edited, err := n.Edit(mcp.Set(mcp.PointerSubscriptionID, sub.id)); err == nil {
 				h.HandleNotification(ctx, edited)
 			}
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
 		}
 	}
 }

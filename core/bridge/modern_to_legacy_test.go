@@ -959,6 +959,86 @@ func TestWaitingNotificationsAreBounded(t *testing.T) {
 	})
 }
 
+// TestListChangeIsNotDropped uses a client that does not take the notifications of its subscription
+// for a while, until no further update of a resource has room.
+func TestListChangeIsNotDropped(t *testing.T) {
+	const (
+		updated     = `{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"f:///a","x":%q}}`
+		listChanged = `{"jsonrpc":"2.0","method":"notifications/%s/list_changed"}`
+	)
+	for _, c := range []struct {
+		name  string
+		times int
+		sizes []int // the updates have each of these sizes as many times
+	}{
+		{"the number of updates is bounded", 300, []int{1}},
+		{"the size of the updates is bounded", 30, []int{100_000, 10_000, 1000, 100, 1}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				session := &upstreamtest.Client{}
+				s, st, end := openLegacyServer(t, session)
+				defer end()
+				slow := &upstreamtest.Client{Slow: make(chan struct{})}
+				upstreamtest.StartCall(t, s, slow, upstreamtest.ModernRequest(`1`,
+					"subscriptions/listen", ``, `,"notifications":{"toolsListChanged":true,`+
+						`"resourcesListChanged":true,"resourceSubscriptions":["f:///a"]}`))
+				srv := st.Last(t)
+				initialize := srv.Expect(t, "initialize")
+				srv.Answer(initialize.ID, `{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true},"resources":{"subscribe":true,"listChanged":true}},"serverInfo":{"name":"old","version":"1"}}`)
+				srv.Expect(t, "notifications/initialized")
+				srv.Answer(srv.Expect(t, "resources/subscribe").ID, `{}`)
+				slow.Slow <- struct{}{} // the acknowledgement
+				synctest.Wait()
+				slow.Forget()
+				for _, size := range c.sizes {
+					for range c.times {
+						srv.Send(updated, strings.Repeat("x", size))
+					}
+				}
+				// A second change of the same list is merged with the first.
+				for _, list := range []string{"tools", "resources", "tools", "resources"} {
+					srv.Send(listChanged, list)
+				}
+				synctest.Wait()
+				before := len(session.Consumed())
+				srv.Send(updated, "")
+				for arrived := true; arrived; {
+					synctest.Wait()
+					select {
+					case slow.Slow <- struct{}{}:
+					default:
+						arrived = false
+					}
+				}
+				if got := len(session.Consumed()); got != before+1 {
+					t.Errorf("%d notifications were dropped after the changes of lists, want the "+
+						"update", got-before)
+				}
+				var got []string
+				for _, raw := range slow.Received() {
+					if m := upstreamtest.ParseMessage(t, []byte(raw)); strings.HasSuffix(m.Method,
+						"/list_changed") {
+						got = append(got, m.Method)
+					}
+				}
+				want := []string{"notifications/tools/list_changed",
+					"notifications/resources/list_changed"}
+				if !slices.Equal(got, want) {
+					t.Errorf("the client got the changes %q, want %q", got, want)
+				}
+				slow.Forget()
+				srv.Send(listChanged, "tools")
+				synctest.Wait()
+				slow.Slow <- struct{}{}
+				if got := len(slow.Received()); got != 1 {
+					t.Errorf("the client got %d notifications of a later change, want 1", got)
+				}
+			})
+		})
+	}
+}
+
 func TestResourcesOfOneSubscriptionAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, st, end := openLegacyServer(t, &upstreamtest.Client{})

@@ -1,14 +1,17 @@
 package bridge
 
 import (
+	"slices"
 	"strings"
-	"sync/atomic"
+	"sync"
 
 	"gatekit/core/mcp"
 )
 
-// Bounds of the notifications that wait for one subscriber. Further notifications are dropped. The
-// client still sees a dropped change when it next requests the list or the resource.
+// Bounds of the notifications that wait for one subscriber. Further updates of resources are
+// dropped. The client still sees a dropped update when it next requests the resource. A change of a
+// list is dropped only if another change of this list waits: the client then requests the list
+// anyway. So at most one change of each list waits above the bounds.
 const (
 	maxWaitingNotifications = 256
 	maxWaitingBytes         = 1 << 20
@@ -20,13 +23,16 @@ type subscriber struct {
 	id       []byte              // of the subscription
 	features map[string]bool     // lists whose changes the client wants: "tools", …
 	uris     map[string]struct{} // the subscribed resources; guarded by the session's mu
-	waiting  chan *mcp.Message
-	bytes    atomic.Int64 // size of the waiting notifications
+	added    chan struct{}       // has one token when notifications may wait
+
+	mu      sync.Mutex     // guards the fields below; locked after the session's mu
+	waiting []*mcp.Message // the oldest first
+	bytes   int            // size of the waiting notifications
 }
 
 func newSubscriber(id []byte) *subscriber {
 	return &subscriber{id: id, features: map[string]bool{}, uris: map[string]struct{}{},
-		waiting: make(chan *mcp.Message, maxWaitingNotifications)}
+		added: make(chan struct{}, 1)}
 }
 
 // wants reports whether the client wants m. If m reports a change of a list, the client must have
@@ -34,28 +40,49 @@ func newSubscriber(id []byte) *subscriber {
 // at least one resource: the update may name a part of a subscribed resource, which has a URI of
 // its own. The session's mu is held.
 func (s *subscriber) wants(m *mcp.Message) bool {
-	feature, isListChange := strings.CutSuffix(strings.TrimPrefix(m.Method, "notifications/"),
-		"/list_changed")
+	feature, isListChange := changedList(m)
 	if isListChange {
 		return s.features[feature]
 	}
 	return m.Method == "notifications/resources/updated" && len(s.uris) > 0
 }
 
-// add queues a notification. It returns false if there is no room. The session's mu is held.
-func (s *subscriber) add(m *mcp.Message) bool {
-	if s.bytes.Add(int64(m.Size())) > maxWaitingBytes {
-		s.bytes.Add(-int64(m.Size()))
-		return false
-	}
-	select {
-	case s.waiting <- m:
-		return true
-	default:
-		s.bytes.Add(-int64(m.Size()))
-		return false
-	}
+// changedList returns the list whose change m reports: "tools", …
+func changedList(m *mcp.Message) (feature string, ok bool) {
+	return strings.CutSuffix(strings.TrimPrefix(m.Method, "notifications/"), "/list_changed")
 }
 
-// recordTaken records that a notification has been taken from the queue.
-func (s *subscriber) recordTaken(m *mcp.Message) { s.bytes.Add(-int64(m.Size())) }
+// add queues a notification. It returns false if the notification is dropped.
+func (s *subscriber) add(m *mcp.Message) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.waiting) >= maxWaitingNotifications || s.bytes+m.Size() > maxWaitingBytes {
+		_, isListChange := changedList(m)
+		if !isListChange || slices.ContainsFunc(s.waiting, func(other *mcp.Message) bool {
+			return other.Method == m.Method
+		}) {
+			return false
+		}
+	}
+	s.waiting = append(s.waiting, m)
+	s.bytes += m.Size()
+	select {
+	case s.added <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+// take removes the oldest notification from the queue and returns it, or nil if none waits.
+func (s *subscriber) take() *mcp.Message {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.waiting) == 0 {
+		return nil
+	}
+	m := s.waiting[0]
+	s.waiting[0] = nil // so that the array does not keep the message
+	s.waiting = s.waiting[1:]
+	s.bytes -= m.Size()
+	return m
+}

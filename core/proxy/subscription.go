@@ -426,17 +426,25 @@ func (sub *subscription) handleAcknowledgement(set *settings, m *mcp.Message) bo
 }
 
 // holdBack keeps a notification until the client has got its acknowledgement, which must come
-// first. When maxHeldBack notifications are kept, it drops the notification. If the client already
-// has its acknowledgement, holdBack keeps nothing and returns false.
+// first. When maxHeldBack notifications are kept, it drops the notification. It drops a change of a
+// list only if another change of this list is kept. If the client already has its acknowledgement,
+// holdBack keeps nothing and returns false.
 func (sub *subscription) holdBack(p pipeline.Passed) bool {
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
 	if sub.opened {
 		return false
 	}
-	if len(sub.heldBack) < maxHeldBack {
-		sub.heldBack = append(sub.heldBack, p)
+	if len(sub.heldBack) >= maxHeldBack {
+		method := p.Message().Method
+		_, isListChange := changedFeature(method)
+		if !isListChange || slices.ContainsFunc(sub.heldBack, func(other pipeline.Passed) bool {
+			return other.Message().Method == method
+		}) {
+			return true
+		}
 	}
+	sub.heldBack = append(sub.heldBack, p)
 	return true
 }
 

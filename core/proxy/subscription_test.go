@@ -69,6 +69,37 @@ func TestSubscriptionGetsNotificationsOfAllServers(t *testing.T) {
 	})
 }
 
+// TestListChangeIsHeldBack uses a server that sends many notifications before the client has its
+// acknowledgement, and then changes of a list.
+func TestListChangeIsHeldBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sent := slices.Repeat([]string{"notifications/resources/updated"}, 300)
+		sent = append(sent, "notifications/tools/list_changed", "notifications/tools/list_changed")
+		slow := &fakeServer{answer: func(ctx context.Context, m *mcp.Message,
+			c proxy.Handler) string {
+			if m.Method == "subscriptions/listen" {
+				time.Sleep(3 * time.Second)
+			}
+			return acknowledgeAndNotify()(ctx, m, c)
+		}}
+		busy := &fakeServer{answer: acknowledgeAndNotify(sent...)}
+		w := open(t, map[string]*fakeServer{"a": busy, "b": slow}, nil)
+		go w.session.Call(t.Context(), request(t, "1", "subscriptions/listen",
+			`{"notifications":{"toolsListChanged":true,"resourceSubscriptions":["a+f:///x"]}}`),
+			w.client)
+		time.Sleep(4 * time.Second)
+		synctest.Wait()
+		changes := 0
+		for _, n := range w.client.received() {
+			if strings.HasPrefix(n, "notifications/tools/list_changed ") {
+				changes++
+			}
+		}
+		equal(t, "changes of the list that the client got", changes, 1)
+		w.session.Close()
+	})
+}
+
 func TestSubscriptionOutlivesServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		times := 0

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -840,6 +841,81 @@ func TestBoundsOfParkedAndWaitingCalls(t *testing.T) {
 					if got != call.want {
 						t.Errorf("call %d of %s with %d MiB: %s, want %s", n, call.principal,
 							call.mib, got, call.want)
+					}
+				}
+				time.Sleep(2 * time.Minute) // until the waiting calls are refused
+			})
+		})
+	}
+}
+
+// TestCallsAreParkedInOrder makes calls of which some wait until they may be parked. When a parked
+// call is resumed, the next call that is parked is the one that has waited longest. A call that is
+// too large for now holds back the later calls of its principal, but no other calls.
+func TestCallsAreParkedInOrder(t *testing.T) {
+	type call struct {
+		name, principal string
+		mib             int
+	}
+	type step struct {
+		resumed string // the call that the client resumes; "" before the first
+		parked  string // the names of the calls that are parked then
+	}
+	for _, c := range []struct {
+		name   string
+		limits bridge.ParkedCallLimits
+		calls  []call
+		steps  []step
+	}{
+		{"calls of one principal", bridge.ParkedCallLimits{CallsPerPrincipal: 1},
+			[]call{{"a", "ann", 0}, {"b", "ann", 0}, {"c", "ann", 0}, {"d", "ann", 0}},
+			[]step{{"", "a"}, {"a", "b"}, {"b", "c"}, {"c", "d"}}},
+		{"calls of several principals", bridge.ParkedCallLimits{Calls: 2, CallsPerPrincipal: 2},
+			[]call{{"a", "ann", 0}, {"b", "ann", 0}, {"c", "bob", 0}, {"d", "ann", 0}},
+			[]step{{"", "ab"}, {"b", "c"}, {"a", "d"}}},
+		{"a call that is too large", bridge.ParkedCallLimits{Calls: 3},
+			[]call{{"a", "ann", 9}, {"b", "ann", 0}, {"c", "bob", 0}, {"d", "ann", 9},
+				{"e", "ann", 0}, {"f", "bob", 0}},
+			[]step{{"", "abc"}, {"b", "f"}, {"c", ""}, {"a", "de"}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			run(t, sizedServer(), c.limits, func(t *testing.T, w *downstreamtest.Gateway) {
+				resume := map[string]func(){} // resumes a parked call, by its name
+				var mu sync.Mutex             // guards resume and parked
+				parked := ""
+				for n, call := range c.calls {
+					client := w.HTTPClient(call.principal)
+					go func() {
+						_, a, _ := post(t, client, callOfSize(n, call.mib, ""))
+						if a.Error != nil {
+							return // the call was not parked in time
+						}
+						mu.Lock()
+						defer mu.Unlock()
+						parked += call.name
+						resume[call.name] = func() {
+							post(t, client, callOfSize(100+n, call.mib, a.Result.RequestState,
+								acceptAnswer("g0", 1)))
+						}
+					}()
+					time.Sleep(time.Second) // longer than a call waits for further questions
+				}
+				for _, step := range c.steps {
+					if step.resumed != "" {
+						mu.Lock()
+						f := resume[step.resumed]
+						mu.Unlock()
+						f()
+					}
+					time.Sleep(time.Second)
+					mu.Lock()
+					names := []byte(parked)
+					parked = ""
+					mu.Unlock()
+					if slices.Sort(names); string(names) != step.parked {
+						t.Errorf("after call %q went on, the calls %q were parked, want %q",
+							step.resumed, names, step.parked)
+						break
 					}
 				}
 				time.Sleep(2 * time.Minute) // until the waiting calls are refused

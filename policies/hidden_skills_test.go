@@ -16,8 +16,8 @@ func request(method, params, name string) *mcp.Message {
 }
 
 // TestHiddenSkillsAndDirectories checks that hidden resources are not in directories, and that
-// hidden skills cannot be fetched. A skill need not be listed: its definition in the server's answer
-// decides.
+// hidden skills cannot be fetched. A skill need not be listed: the definition in the server's
+// answer decides.
 func TestHiddenSkillsAndDirectories(t *testing.T) {
 	const rego = `hide contains item.uri if { input.method == "resources/list"; some item in input.items; startswith(item.uri, "file:///secret") }
 hide contains item.uri if { input.method == "skills/list"; some item in input.items; item.internal }

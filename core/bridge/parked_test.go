@@ -651,7 +651,8 @@ func TestQuestionWithoutAValidAnswerIsAskedAgain(t *testing.T) {
 			var text string
 			_, a, text = post(t, c, toolCall(2+n, `{}`, a.Result.RequestState, answer))
 			if a.Result.InputRequests["g0"].Params.Message != "who" {
-				t.Fatalf("the answers %s were answered %s, want the question again", answer, text)
+				t.Fatalf("after the answers %s, the client got %s, want the question again", answer,
+					text)
 			}
 		}
 		_, _, text := post(t, c, toolCall(4, `{}`, a.Result.RequestState, acceptAnswer("g0", 1)))

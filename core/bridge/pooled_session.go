@@ -176,7 +176,7 @@ func (s *pooledSession) HandleNotification(ctx context.Context, m *mcp.Message) 
 		case 1:
 			calls[0].HandleNotification(ctx, m)
 		default:
-			drop(ctx, s, m, "several calls are in flight, and it does not name its call")
+			drop(ctx, s, m, "several calls are in flight, and the message names none of them")
 		}
 		return
 	case "notifications/elicitation/complete", "notifications/tasks/status":

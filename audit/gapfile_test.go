@@ -1,11 +1,15 @@
 package audit
 
 import (
+	"encoding/json"
 	"errors"
+	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"gatekit/core/pipeline"
 )
@@ -46,6 +50,45 @@ func TestRecordedGapIsNotSaved(t *testing.T) {
 	}
 }
 
+// TestGapIsSavedOncePerSecond reads the gap file while records fail.
+func TestGapIsSavedOncePerSecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := Options{File: filepath.Join(t.TempDir(), "gatekit.jsonl")}
+		l, err := Open(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		good, began := l.out, time.Now()
+		l.out = failingOutput{discard{good}}
+		for _, tt := range []struct {
+			after   time.Duration
+			records int // in the file, after one more record has failed
+		}{{0, 1}, {0, 1}, {time.Second - 1, 1}, {1, 4}, {time.Second / 2, 4}, {time.Second, 6}} {
+			time.Sleep(tt.after)
+			if _, err := l.Record(t.Context(), pipeline.Outcome{Action: "lost",
+				Reason: strings.Repeat("x", 500)}); !errors.Is(err, errWrite) {
+				t.Errorf("error %v, want %v", err, errWrite)
+			}
+			b, err := os.ReadFile(o.File + ".tree/gap")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var saved savedGap
+			if err := json.Unmarshal(b, &saved); err != nil || len(b) != gapFileBytes ||
+				saved.Records != tt.records || !saved.Since.Equal(began) ||
+				!strings.HasPrefix(saved.Error, "write the audit log: ") {
+				t.Errorf("%s after the first failure, the gap file has %d bytes with %+v, error "+
+					"%v; want %d bytes with %d records since %s, and the cause", time.Since(began),
+					len(b), saved, err, gapFileBytes, tt.records, began)
+			}
+		}
+		l.out, l.torn = good, false
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestSavedGapIsRecordedWithItsCause opens a log whose gap file is complete, or was cut short by a
 // crash.
 func TestSavedGapIsRecordedWithItsCause(t *testing.T) {
@@ -53,6 +96,8 @@ func TestSavedGapIsRecordedWithItsCause(t *testing.T) {
 		{`{"records":3,"since":"2026-01-02T03:04:05Z","error":"no space left on device"}`,
 			"at least 3 records could not be written since 2026-01-02T03:04:05.000000Z, until " +
 				"Gatekit ended: their messages were denied", "no space left on device"},
+		{`{"records":0,"since":"2026-01-02T03:04:05Z"}`, "at least 1 record could not be written, " +
+			"until Gatekit ended: its message was denied", ""},
 		{`{"records":3,"since":"2026-01-0`, "at least 1 record could not be written, until Gatekit " +
 			"ended: its message was denied", ""},
 	} {

@@ -33,8 +33,9 @@ const (
 	// maximal size of a file, which simulates a disk that becomes full after the log was opened
 	writerSpace = "GATEKIT_TEST_AUDIT_SPACE"
 	// maximal size of a file, which simulates a disk that is full before the log is opened
-	writerFull = "GATEKIT_TEST_AUDIT_FULL"
-	writerKeep = "GATEKIT_TEST_AUDIT_KEEP" // number of segments to keep
+	writerFull   = "GATEKIT_TEST_AUDIT_FULL"
+	writerKeep   = "GATEKIT_TEST_AUDIT_KEEP"   // number of segments to keep
+	writerAnchor = "GATEKIT_TEST_AUDIT_ANCHOR" // path of the anchor file
 	// number of failures after which each goroutine ends
 	writerRefusals = "GATEKIT_TEST_AUDIT_REFUSALS"
 )
@@ -55,7 +56,8 @@ func TestMain(m *testing.M) {
 func write(file string) error {
 	keep, _ := strconv.Atoi(os.Getenv(writerKeep))
 	o := audit.Options{File: file, Durability: audit.Durability(os.Getenv(writerDurability)),
-		SegmentBytes: 64 << 10, Keep: audit.Retention{Files: keep}}
+		SegmentBytes: 64 << 10, Keep: audit.Retention{Files: keep},
+		AnchorFile: os.Getenv(writerAnchor)}
 	if err := limit(os.Getenv(writerFull)); err != nil {
 		return err
 	}
@@ -277,6 +279,24 @@ func TestRecordFailsOnFullDisk(t *testing.T) {
 				t.Errorf("stderr is %q, want the number of lost bytes", &w.stderr)
 			}
 		})
+	}
+}
+
+// TestPartOfCheckpointIsCutOffAnchorFile lets the disk become full within a checkpoint.
+func TestPartOfCheckpointIsCutOffAnchorFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+	anchor := file + ".anchor"
+	before := bytes.Repeat([]byte("\n"), 4950) // a checkpoint has more than 50 bytes
+	writeLines(t, anchor, before)
+	w := startWriter(t, file, writerAnchor+"="+anchor, writerSpace+"=5000", writerRefusals+"=1")
+	w.sent(t)
+	if err := w.Wait(); err == nil || !strings.Contains(w.stderr.String(),
+		"anchor the last checkpoint") {
+		t.Errorf("the process ended with error %v and stderr %q, want that the last checkpoint "+
+			"was not anchored", err, &w.stderr)
+	}
+	if b := readFile(t, anchor); !bytes.Equal(b, before) {
+		t.Errorf("the anchor file has now also %q, want it unchanged", b[len(before):])
 	}
 }
 

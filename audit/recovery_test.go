@@ -234,8 +234,27 @@ func TestTreeFolderHasOnlyTilesOfTheTree(t *testing.T) {
 				}
 			}
 		}
+		if _, err := os.Stat(file + ".tree/ages"); err == nil {
+			t.Error("the log has a file of ages, although Retention.For is not set")
+		}
 		if slices.Sort(got); !slices.Equal(got, tt.want) {
 			t.Errorf("with %d records the tiles are %q, want %q", tt.records, got, tt.want)
 		}
 	}
+	synctest.Test(t, func(t *testing.T) { // in one process
+		file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+		l := open(t, audit.Options{File: file})
+		for range 3 {
+			for range 100 {
+				record(t, l, event(""))
+			}
+			time.Sleep(2 * time.Second) // a checkpoint
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(file + ".tree/tile/0/000.p"); err == nil {
+			t.Error("the first tile is full, but its older versions were not removed")
+		}
+	})
 }

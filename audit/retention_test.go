@@ -1,6 +1,7 @@
 package audit_test
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"slices"
@@ -129,6 +130,258 @@ func TestKeepForCountsPartOfStop(t *testing.T) {
 			t.Errorf("the log begins with record %d, %v; want 1", r.Seq, err)
 		}
 	})
+}
+
+// firstSeq returns the seq of the first record that a log still has.
+func firstSeq(t *testing.T, file string) uint64 {
+	t.Helper()
+	r, err := audit.ParseRecord(bytes.TrimSpace(allLines(t, file)[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Seq
+}
+
+// TestKeepForBeginsWithLastRecordOfSegment writes the segments five hours after the log was opened,
+// and then a record every half hour. A copy of the log is opened as after a crash.
+func TestKeepForBeginsWithLastRecordOfSegment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+		options := audit.Options{File: file, SegmentBytes: 10 << 10,
+			Keep: audit.Retention{For: 10 * time.Hour}}
+		logs := []*audit.Log{open(t, options)}
+		began := time.Now()
+		time.Sleep(5 * time.Hour)
+		for range 600 {
+			record(t, logs[0], event(""))
+		}
+		files := []string{file}
+		for time.Since(began) < 16*time.Hour {
+			time.Sleep(30 * time.Minute)
+			for _, l := range logs {
+				record(t, l, event(""))
+			}
+			age := time.Since(began)
+			if age == 12*time.Hour {
+				options.File = filepath.Join(copyFolder(t, filepath.Dir(file)), "gatekit.jsonl")
+				files = append(files, options.File)
+				logs = append(logs, open(t, options))
+			}
+			for i, file := range files {
+				if first := firstSeq(t, file); (first > 1) != (age > 15*time.Hour) {
+					t.Errorf("%s after the start, copy %d of the log begins with record %d; want "+
+						"the first record to be removed after 15h", age, i, first)
+				}
+			}
+		}
+		for _, l := range logs {
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// TestShortRunsCountForKeepFor opens a log for a moment every day. Each stop counts for an hour.
+func TestShortRunsCountForKeepFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+		options := audit.Options{File: file, SegmentBytes: 10 << 10}
+		l := open(t, options)
+		for range 300 {
+			record(t, l, event(""))
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		options.Keep = audit.Retention{For: 10 * time.Hour}
+		for range 12 {
+			if err := open(t, options).Close(); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(24 * time.Hour)
+		}
+		if first := firstSeq(t, file); first != 1 {
+			t.Errorf("the log begins with record %d, want 1: retention never ran", first)
+		}
+		l = open(t, options)
+		time.Sleep(2 * time.Second)
+		if first := firstSeq(t, file); first == 1 {
+			t.Error("the log begins with record 1, want the first records removed after 12 stops")
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestBoundsOfRetentionMustBeExceeded reaches each bound exactly.
+func TestBoundsOfRetentionMustBeExceeded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+		l := open(t, audit.Options{File: file, SegmentBytes: 10 << 10})
+		for range 600 {
+			record(t, l, event(""))
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		segments, err := audit.Segments(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var size int64
+		for _, s := range segments[:len(segments)-1] {
+			size += int64(len(readFile(t, s)))
+		}
+		for _, tt := range []struct {
+			keep    audit.Retention
+			removed bool
+		}{
+			{audit.Retention{Files: len(segments) - 1, Bytes: size}, false},
+			{audit.Retention{Files: len(segments) - 2}, true},
+			{audit.Retention{Bytes: size - 1}, true},
+		} {
+			options := audit.Options{Keep: tt.keep, SegmentBytes: 1 << 20,
+				File: filepath.Join(copyFolder(t, filepath.Dir(file)), "gatekit.jsonl")}
+			l := open(t, options)
+			time.Sleep(2 * time.Second)
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if first := firstSeq(t, options.File); (first > 1) != tt.removed {
+				t.Errorf("with %+v, %d segments and %d bytes, the log begins with record %d; want "+
+					"records removed: %v", tt.keep, len(segments)-1, size, first, tt.removed)
+			}
+		}
+	})
+}
+
+// TestAgesAreSavedEveryHundredthOfKeepFor reads the file of the ages while the log is open.
+func TestAgesAreSavedEveryHundredthOfKeepFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+		l := open(t, audit.Options{File: file, Keep: audit.Retention{For: 10 * time.Hour}})
+		began := time.Now()
+		record(t, l, event(""))
+		for _, tt := range []struct {
+			after time.Duration
+			want  string
+		}{
+			{5 * time.Minute, ""},
+			{8 * time.Minute, `"open_seconds":361,`},
+			{11 * time.Minute, `"open_seconds":361,`},
+			{12*time.Minute + 30*time.Second, `"open_seconds":721,`},
+		} {
+			time.Sleep(tt.after - time.Since(began))
+			b, err := os.ReadFile(file + ".tree/ages")
+			if (err == nil) != (tt.want != "") || !strings.Contains(string(b), tt.want) {
+				t.Errorf("after %s the file of the ages has %q, error %v; want %q (\"\": no file)",
+					tt.after, b, err, tt.want)
+			}
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestFileIsRotatedWhenItsFirstRecordIsOlderThanKeepFor looks for a segment when the first record
+// is exactly as old as Retention.For, and a minute later.
+func TestFileIsRotatedWhenItsFirstRecordIsOlderThanKeepFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+		l := open(t, audit.Options{File: file, Keep: audit.Retention{For: time.Hour}})
+		for range 256 {
+			record(t, l, event(""))
+		}
+		time.Sleep(time.Hour + 2*time.Second)
+		if segments, err := audit.Segments(file); err != nil || len(segments) != 1 {
+			t.Errorf("after an hour the files are %q, error %v; want one", segments, err)
+		}
+		time.Sleep(time.Minute)
+		if first := firstSeq(t, file); first == 1 {
+			t.Error("after an hour and a minute the log begins with record 1, want it removed")
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestSegmentStaysIfItsTilesAreLost removes the tile of the last record that retention is about to
+// remove. Without this tile, the hashes of the removed records would be lost.
+func TestSegmentStaysIfItsTilesAreLost(t *testing.T) {
+	for _, tile := range []string{"0/000", "0/001"} {
+		synctest.Test(t, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+			options := audit.Options{File: file, SegmentBytes: 10 << 10}
+			l := open(t, options)
+			for range 600 {
+				record(t, l, event(""))
+			}
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Remove(file + ".tree/tile/" + tile); err != nil {
+				t.Fatal(err)
+			}
+			options.Keep.Files = 3 // the last expired record is between 257 and 511
+			l = open(t, options)
+			time.Sleep(2 * time.Second)
+			if err := l.Health(); err == nil || !strings.Contains(err.Error(),
+				"remove expired segments") || !strings.Contains(err.Error(), tile) {
+				t.Errorf("Health returned %v, want that the tile %s cannot be read", err, tile)
+			}
+			if first := firstSeq(t, file); first != 1 {
+				t.Errorf("the log begins with record %d, want 1", first)
+			}
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// TestLongStopIsRecorded opens a log when a minute of the time since the last stop does not count
+// for keep_for, and when a little less does not count.
+func TestLongStopIsRecorded(t *testing.T) {
+	for stop, want := range map[time.Duration]int{time.Hour + time.Minute: 1,
+		time.Hour + time.Minute - 1: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+			options := audit.Options{File: file, Keep: audit.Retention{For: 10 * time.Hour}}
+			open(t, options).Close()
+			time.Sleep(stop)
+			open(t, options).Close()
+			if got := bytes.Count(readFile(t, file), []byte(`"action":"clock"`)); got != want {
+				t.Errorf("after a stop of %s the log has %d clock records, want %d", stop, got,
+					want)
+			}
+		})
+	}
+}
+
+func TestAgesFileIsBounded(t *testing.T) {
+	const limit = 16 << 20
+	for size, want := range map[int]string{limit: "", limit + 1: "it has more than 16777216 bytes"} {
+		synctest.Test(t, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+			open(t, audit.Options{File: file}).Close()
+			b := append([]byte("{}"), bytes.Repeat([]byte("\n"), size-2)...)
+			if err := os.WriteFile(file+".tree/ages", b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			l := open(t, audit.Options{File: file, Keep: audit.Retention{For: time.Hour}})
+			time.Sleep(2 * time.Second)
+			if err := l.Health(); (err == nil) != (want == "") || err != nil &&
+				!strings.Contains(err.Error(), want) {
+				t.Errorf("with %d bytes of ages, Health returned %v, want %q (\"\": no error)", size,
+					err, want)
+			}
+			l.Close()
+		})
+	}
 }
 
 func TestUnreadableAgesStopRetentionAndAreReported(t *testing.T) {

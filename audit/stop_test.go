@@ -2,9 +2,11 @@ package audit
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"gatekit/core/pipeline"
@@ -51,6 +53,124 @@ func TestTornLogIsNotMarkedClosed(t *testing.T) {
 	if done, err := v.Run(t.Context()); err != nil || len(done.Recovered) != 1 ||
 		done.Recovered[0] != (SeqRange{2, 2}) {
 		t.Errorf("verification: %+v, error %v; want that record 2 had no checkpoint", done, err)
+	}
+}
+
+// TestRemovalWaitsForItsRecord is in package audit to replace the output of the log. With
+// DurabilityAsync, the record of a removal may wait to be written.
+func TestRemovalWaitsForItsRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := Options{File: filepath.Join(t.TempDir(), "gatekit.jsonl"),
+			Durability: DurabilityAsync}
+		l, err := Open(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		good := l.out
+		l.out = failingOutput{discard{good}}
+		seq, err := l.Record(t.Context(), pipeline.Outcome{Time: time.Now(), Action: "test"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait() // the write has failed
+		began := time.Now()
+		if err := l.maintenance.waitForCheckpoint(seq); err == nil ||
+			!strings.Contains(err.Error(), "still waiting to be written") {
+			t.Errorf("error %v, want that the record is still waiting", err)
+		}
+		if waited := time.Since(began); waited != 5*time.Second {
+			t.Errorf("the error came after %s, want 5s", waited)
+		}
+		l.writing <- struct{}{}
+		l.out, l.torn = good, false
+		<-l.writing
+		time.AfterFunc(time.Second, func() {
+			l.Record(t.Context(), pipeline.Outcome{Time: time.Now(), Action: "refused"})
+		})
+		if err := l.maintenance.waitForCheckpoint(seq); err != nil || l.maintenance.signedSize < 1 {
+			t.Errorf("error %v, a checkpoint of %d records; want a checkpoint of the record", err,
+				l.maintenance.signedSize)
+		}
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// movedOutput moves the file of the log before each write.
+type movedOutput struct {
+	output
+	path string
+}
+
+func (s movedOutput) Write(b []byte) (int, error) {
+	if err := os.Rename(s.path, s.path+".1"); err != nil {
+		return 0, err
+	}
+	return s.output.Write(b)
+}
+
+// TestFileThatIsMovedDuringWriteEndsLog is in package audit to move the file between the check
+// before a write and the write.
+func TestFileThatIsMovedDuringWriteEndsLog(t *testing.T) {
+	o := Options{File: filepath.Join(t.TempDir(), "gatekit.jsonl"), Durability: DurabilityFsync}
+	l, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.out = movedOutput{l.out, o.File}
+	if _, err := l.Record(t.Context(), pipeline.Outcome{Time: time.Now(),
+		Action: "test"}); err == nil || !strings.Contains(err.Error(), "no longer the file") {
+		t.Errorf("error %v, want that the file was moved", err)
+	}
+	if err := l.Close(); err == nil {
+		t.Error("Close returned no error, although the file was moved")
+	}
+	if b, err := os.ReadFile(o.File + ".1"); err != nil || len(b) > 0 {
+		t.Errorf("the moved file holds %q, error %v; want no line, because Record failed", b, err)
+	}
+}
+
+// TestIdleLogRunsNoMaintenance is in package audit to see when maintenance last ran.
+func TestIdleLogRunsNoMaintenance(t *testing.T) {
+	for _, fail := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			o := Options{File: filepath.Join(t.TempDir(), "gatekit.jsonl"), Bodies: BodiesNone}
+			l, err := Open(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if fail {
+				if err := os.Rename(l.maintenance.dir, l.maintenance.dir+"~"); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(l.maintenance.dir, nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range 3000 {
+				if _, err := l.Record(t.Context(), pipeline.Outcome{Time: time.Now(),
+					Action: "test"}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(10*time.Second + 500*time.Millisecond)
+			idle := time.Since(l.maintenance.lastRunEnd)
+			if !fail && idle < 9*time.Second || fail && (idle < 100*time.Millisecond ||
+				idle > time.Second) {
+				t.Errorf("maintenance last ran %s ago, want at least 9s; or, if checkpoints fail "+
+					"(%v), up to 1s", idle, fail)
+			}
+			if fail {
+				if err := errors.Join(os.Remove(l.maintenance.dir),
+					os.Rename(l.maintenance.dir+"~", l.maintenance.dir)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

@@ -463,6 +463,248 @@ func TestMissingSegmentsNeedPruneRecord(t *testing.T) {
 	}
 }
 
+// TestVerificationNamesFirstChangedRecord damages copies of a log that has one file, except where
+// it has more.
+func TestVerificationNamesFirstChangedRecord(t *testing.T) {
+	const records = 700
+	write := func(n int) (file string) {
+		file = filepath.Join(t.TempDir(), "gatekit.jsonl")
+		l := open(t, audit.Options{File: file})
+		for i := range n {
+			record(t, l, event(fmt.Sprintf("reason %d", i)))
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	single, fullTiles := write(records), write(512)
+	several := newSignedLog(t, records).file
+	// forge changes a record, and chains the lines after it to the changed record
+	forge := func(seq int) func(t *testing.T, file string) {
+		return func(t *testing.T, file string) {
+			lines := slices.Collect(bytes.Lines(readFile(t, file)))
+			lines[seq-1] = bytes.Replace(lines[seq-1], []byte("reason"), []byte("forged"), 1)
+			writeLines(t, file, rechain(lines)...)
+		}
+	}
+	remove := func(name string) func(t *testing.T, file string) {
+		return func(t *testing.T, file string) {
+			if err := os.RemoveAll(file + name); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	both := func(f ...func(t *testing.T, file string)) func(t *testing.T, file string) {
+		return func(t *testing.T, file string) {
+			for _, f := range f {
+				f(t, file)
+			}
+		}
+	}
+	cut := func(from, to int) func(t *testing.T, file string) {
+		return func(t *testing.T, file string) {
+			segments, err := audit.Segments(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range segments[max(0, from):min(to, len(segments))] {
+				writeLines(t, s)
+			}
+		}
+	}
+	const changed, rewritten = "the record was changed after it was written",
+		"the records up to this one do not match the checkpoint"
+	for _, tt := range []struct {
+		name, file string
+		damage     func(t *testing.T, file string)
+		seq        uint64 // of the record that verification names; 0 for no error
+		line       int
+		reason     string
+	}{
+		{"no damage", single, func(*testing.T, string) {}, 0, 0, ""},
+		{"a record was forged", single, forge(300), 300, 300, changed},
+		{"the last record was forged", single, forge(records), records, records, changed},
+		{"a record was forged, and the tile of it and of all records after it is missing",
+			fullTiles, both(forge(300), remove(".tree/tile/0/001")), 512, 512, rewritten},
+		{"a record was changed, and tiles above it are missing", single, both(
+			func(t *testing.T, file string) {
+				change(t, file, func(b []byte) []byte {
+					return bytes.Replace(b, []byte("reason 299"), []byte("forged 299"), 1)
+				})
+			}, remove(".tree/tile/1")), 300, 300, changed},
+		{"the last tile is missing, but not a version of it with fewer hashes", single,
+			func(t *testing.T, file string) {
+				folder := file + ".tree/tile/0/002.p/"
+				b := readFile(t, folder+"188")
+				if err := errors.Join(os.Remove(folder+"188"), os.WriteFile(folder+"187",
+					b[:187*32], 0o600)); err != nil {
+					t.Fatal(err)
+				}
+			}, 0, 0, ""},
+		{"all records are missing", single, cut(0, 1), 1, 1, "the record and those after it"},
+		{"the last line is incomplete", single, func(t *testing.T, file string) {
+			change(t, file, func(b []byte) []byte { return b[:len(b)-1] })
+		}, records, records, "\nhint: a crash leaves such a line"},
+		{"the active file is also a segment, as during a rotation", single,
+			func(t *testing.T, file string) {
+				if err := os.Link(file, filepath.Join(filepath.Dir(file),
+					"gatekit-00000000000000000001.jsonl")); err != nil {
+					t.Fatal(err)
+				}
+			}, 0, 0, ""},
+		{"the active file is empty", several, func(t *testing.T, file string) {
+			writeLines(t, file)
+		}, 0, 0, "the record and those after it"},
+		{"the first segment is missing", several, func(t *testing.T, file string) {
+			segments, err := audit.Segments(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Remove(segments[0]); err != nil {
+				t.Fatal(err)
+			}
+		}, 1, 1, fmt.Sprintf("the records up to %d are missing", firstOfSecond(t, several)-1)},
+		{"the first segment and the tiles are missing", several, func(t *testing.T, file string) {
+			segments, err := audit.Segments(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(os.Remove(segments[0]), os.RemoveAll(file+
+				".tree/tile")); err != nil {
+				t.Fatal(err)
+			}
+		}, firstOfSecond(t, several), 1, fmt.Sprintf("the %d records before this one are missing",
+			firstOfSecond(t, several)-1)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			file := filepath.Join(copyFolder(t, filepath.Dir(tt.file)), "gatekit.jsonl")
+			segments, err := audit.Segments(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			seq, at := tt.seq, audit.Position{File: segments[0], Line: tt.line}
+			if tt.name == "the active file is empty" {
+				last := segments[len(segments)-2]
+				at = audit.Position{File: last, Line: bytes.Count(readFile(t, last),
+					[]byte("\n")) + 1}
+				r, err := audit.ParseRecord(bytes.SplitN(readFile(t, file), []byte("\n"), 2)[0])
+				if err != nil {
+					t.Fatal(err)
+				}
+				seq = r.Seq
+			} else if strings.HasPrefix(tt.name, "the first segment") {
+				at.File = segments[1]
+			}
+			tt.damage(t, file)
+			v := audit.Verification{File: file}
+			_, err = v.Run(t.Context())
+			if seq == 0 {
+				if err != nil {
+					t.Errorf("error %v, want none", err)
+				}
+				return
+			}
+			recordErr, ok := errors.AsType[*audit.RecordError](err)
+			if !ok || recordErr.Seq != seq || recordErr.Position != at ||
+				!strings.Contains(recordErr.Reason, tt.reason) {
+				t.Errorf("error %v, want a *RecordError for record %d at %s with %q", err, seq, at,
+					tt.reason)
+			}
+		})
+	}
+}
+
+// firstOfSecond returns the seq of the first record in the second file of a log.
+func firstOfSecond(t *testing.T, file string) uint64 {
+	t.Helper()
+	segments, err := audit.Segments(file)
+	if err != nil || len(segments) < 2 {
+		t.Fatalf("the files are %q, error %v; want at least two", segments, err)
+	}
+	r, err := audit.ParseRecord(bytes.SplitN(readFile(t, segments[1]), []byte("\n"), 2)[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Seq
+}
+
+// TestForgedRecoveredRecordListsNothing appends a "recovered" record that names itself.
+func TestForgedRecoveredRecordListsNothing(t *testing.T) {
+	e := &signedLog{T: t, file: crashedLog(t, 3)}
+	e.forge(`"action":"recovered","reason":"forged","from":2,"through":4`)
+	if err := open(t, audit.Options{File: e.file}).Close(); err != nil {
+		t.Fatal(err)
+	}
+	v := audit.Verification{File: e.file}
+	if done, err := v.Run(t.Context()); err != nil || !slices.Equal(done.Recovered,
+		[]audit.SeqRange{{From: 1, Through: 4}}) {
+		t.Errorf("verification: %+v, error %v; want only that the records 1 to 4 had no "+
+			"checkpoint", done, err)
+	}
+}
+
+// TestOpenCheckpointsSkipsOnlyTornNotes reads checkpoints that other programs may have written or
+// cut.
+func TestOpenCheckpointsSkipsOnlyTornNotes(t *testing.T) {
+	newKey := func(name string) (note.Signer, note.Verifier) {
+		private, public, err := note.GenerateKey(rand.Reader, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		signer, err := note.NewSigner(private)
+		if err != nil {
+			t.Fatal(err)
+		}
+		verifier, err := note.NewVerifier(public)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return signer, verifier
+	}
+	signer, key := newKey("log")
+	witness, _ := newKey("witness")
+	sign := func(origin string, signers ...note.Signer) string {
+		signed, err := note.Sign(&note.Note{Text: origin + "\n5\n" +
+			"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n"}, signers...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(signed)
+	}
+	whole := sign("origin", signer)
+	for _, tt := range []struct {
+		name, file  string
+		whole, torn int
+		err         string
+	}{
+		{"one checkpoint", whole, 1, 0, ""},
+		{"a checkpoint with the signature of a witness", sign("origin", signer, witness) + "\n" +
+			whole, 2, 0, ""},
+		{"an origin that begins like a signature", sign("\u2014 origin", signer), 1, 0, ""},
+		{"a text without signatures", "origin\n5\n\n" + whole, 1, 1, ""},
+		{"a text without signatures at the end", whole + "\norigin\n5\n", 1, 1, ""},
+		{"two texts without signatures", "origin\n\norigin\n\n" + whole, 1, 2, ""},
+		{"a checkpoint of somebody else", whole + "\n" + sign("origin", witness), 0, 0,
+			"checkpoint 2: "},
+		{"nothing", "\n", 0, 0, "no checkpoint found"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			all, torn, err := audit.OpenCheckpoints([]byte(tt.file), key)
+			if tt.err != "" {
+				if err == nil || !strings.HasPrefix(err.Error(), tt.err) {
+					t.Errorf("error %v, want one that begins with %q", err, tt.err)
+				}
+				return
+			}
+			if err != nil || len(all) != tt.whole || torn != tt.torn {
+				t.Errorf("got %d whole and %d torn checkpoints, error %v; want %d and %d",
+					len(all), torn, err, tt.whole, tt.torn)
+			}
+		})
+	}
+}
+
 // TestVerificationWhileLogIsWritten verifies during writes and rotations.
 func TestVerificationWhileLogIsWritten(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")

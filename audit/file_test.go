@@ -3,6 +3,7 @@ package audit_test
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -373,6 +374,37 @@ func TestOpenRefusesFilesOfTheLogAsKeyOrAnchor(t *testing.T) {
 			open(t, audit.Options{File: file}).Close() // the log is undamaged
 		})
 	}
+	t.Run("the paths of the anchor and the key differ from those of the log's files", func(
+		t *testing.T) {
+		dir := t.TempDir()
+		t.Chdir(dir)
+		file := filepath.Join(dir, "gatekit.jsonl")
+		open(t, audit.Options{File: file}).Close()
+		if err := errors.Join(os.Link(file, file+".hard"), os.Symlink(file+".pub",
+			file+".soft")); err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range []string{"gatekit.jsonl", "./gatekit.jsonl.lock", file + ".hard",
+			file + ".soft", "gatekit-00000000000000000007.jsonl"} {
+			for _, o := range []audit.Options{{File: file, AnchorFile: path},
+				{File: file, Key: path}} {
+				if l, err := audit.Open(o); err == nil || !strings.Contains(err.Error(),
+					"is a file of the log itself") {
+					t.Errorf("anchor %q, key %q: error %v, want that it is a file of the log",
+						o.AnchorFile, o.Key, err)
+					if err == nil {
+						l.Close()
+					}
+				}
+			}
+		}
+		for _, path := range []string{"1", "anchor.00000000000000000001", "a-longer-name-than-the-" +
+			"name-of-a-segment.00000000000000000001", "gatekit-1.jsonl"} {
+			if err := open(t, audit.Options{File: file, AnchorFile: path}).Close(); err != nil {
+				t.Errorf("anchor %q: %v", path, err)
+			}
+		}
+	})
 	t.Run("the anchor is a link to a foreign file", func(t *testing.T) {
 		dir := t.TempDir()
 		foreign, anchor := filepath.Join(dir, "foreign"), filepath.Join(dir, "anchor")

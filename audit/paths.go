@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 )
 
@@ -49,12 +50,9 @@ func conflictingFile(path, log string, logFiles []string) string {
 		}
 	}
 	ext := filepath.Ext(log)
-	if len(path) <= seqDigits+len(ext) {
-		return ""
-	}
 	name := strings.TrimSuffix(path, ext)
-	if isNumber(name[max(0, len(name)-seqDigits):]) &&
-		segmentName(log, segmentFirstSeq(log, path)) == path {
+	first, err := strconv.ParseUint(name[max(0, len(name)-seqDigits):], 10, 64)
+	if err == nil && segmentName(log, first) == path {
 		return "a segment"
 	}
 	return ""

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"gatekit/audit"
@@ -172,6 +173,56 @@ func TestFollowMissesNothingDuringFrequentRotation(t *testing.T) {
 	writer.Wait()
 	if err := l.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestFollowReadsRecordThatReplacesAnother takes back a record after it was read, as after a failed
+// write, and writes a longer record with the same seq.
+func TestFollowReadsRecordThatReplacesAnother(t *testing.T) {
+	file, lines := writeLog(t, 4)
+	synctest.Test(t, func(t *testing.T) {
+		writeLines(t, file, lines[:3]...)
+		longer := func(line []byte) []byte {
+			return bytes.Replace(line, []byte(`"start"`), []byte(`"a longer action"`), 1)
+		}
+		time.AfterFunc(time.Second, func() { writeLines(t, file, lines[:2]...) })
+		time.AfterFunc(2*time.Second, func() {
+			writeLines(t, file, lines[0], lines[1], longer(lines[2]), longer(lines[3]))
+		})
+		var got []uint64
+		for r, err := range (&audit.Reader{File: file}).Follow(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got = append(got, r.Seq); r.Seq == 4 {
+				break
+			}
+		}
+		if !slices.Equal(got, []uint64{1, 2, 3, 4}) {
+			t.Errorf("got the records %d, want 1 to 4", got)
+		}
+	})
+}
+
+func TestFollowWaitsForPollInterval(t *testing.T) {
+	file, _ := writeLog(t, 1)
+	for poll, want := range map[time.Duration]time.Duration{0: 200 * time.Millisecond,
+		time.Minute: time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			for line, err := range (&audit.Reader{File: file, Poll: poll}).FollowLines(
+				t.Context()) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if line == nil {
+					break
+				}
+			}
+			if got := time.Since(began); got != want {
+				t.Errorf("with Poll %s, the first poll came after %s, want %s", poll, got, want)
+			}
+		})
 	}
 }
 

@@ -2,6 +2,7 @@ package audit_test
 
 import (
 	"bytes"
+	"errors"
 	"reflect"
 	"strings"
 	"testing"
@@ -70,9 +71,37 @@ func TestParseSummaryParsesLinesInOtherForms(t *testing.T) {
 	if err != nil || got.Seq != 3 || got.Action != "pass" || len(got.Steps) != 1 {
 		t.Errorf("got %+v, error %v; want record 3 with its action and one step", got, err)
 	}
-	if got, err := audit.ParseSummary([]byte(
-		`{"seq":3,"time":"2026-11-21T12:00:00Z","prev":"","action":"pass`)); err == nil {
-		t.Errorf("ParseSummary accepted a truncated line: %+v", got)
+	for _, end := range []string{`pass`, `pa\"ss`, `pass\`, `pass","reason":"a\\`} {
+		if got, err := audit.ParseSummary([]byte(
+			`{"seq":3,"time":"2026-11-21T12:00:00Z","prev":"","action":"` + end)); err == nil {
+			t.Errorf("ParseSummary accepted a line that is truncated after %s: %+v", end, got)
+		}
+	}
+}
+
+// TestParseSummaryParsesShortRecords parses records without steps and bodies, whose last members
+// follow the action directly.
+func TestParseSummaryParsesShortRecords(t *testing.T) {
+	for _, o := range []pipeline.Outcome{
+		{Time: recordTime, Action: "stop"},
+		{Time: recordTime, Action: "stop", Err: errors.New("why")},
+		{Time: recordTime, Action: "stop", Duration: time.Second},
+		{Time: recordTime, Action: "stop", Duration: time.Second, Err: errors.New("why")},
+		{Time: recordTime, Action: "pass", Before: mcp.NewError("1", 7, "why", nil)},
+	} {
+		line := []byte(line(t, o))
+		want, err := audit.ParseRecord(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want.Prev, want.Before = "", nil
+		if got, err := audit.ParseSummary(line); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("error %v; ParseSummary returned\n%+v, ParseRecord\n%+v\nfor %s", err, got,
+				want, line)
+		}
+		if want.IsEvent() != (o.Before == nil) {
+			t.Errorf("IsEvent is %v for %s", want.IsEvent(), line)
+		}
 	}
 }
 

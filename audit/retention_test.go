@@ -364,7 +364,8 @@ func TestLongStopIsRecorded(t *testing.T) {
 
 func TestAgesFileIsBounded(t *testing.T) {
 	const limit = 16 << 20
-	for size, want := range map[int]string{limit: "", limit + 1: "it has more than 16777216 bytes"} {
+	for size, want := range map[int]string{limit: "",
+		limit + 1: "it has more than 16777216 bytes"} {
 		synctest.Test(t, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 			open(t, audit.Options{File: file}).Close()
@@ -376,8 +377,8 @@ func TestAgesFileIsBounded(t *testing.T) {
 			time.Sleep(2 * time.Second)
 			if err := l.Health(); (err == nil) != (want == "") || err != nil &&
 				!strings.Contains(err.Error(), want) {
-				t.Errorf("with %d bytes of ages, Health returned %v, want %q (\"\": no error)", size,
-					err, want)
+				t.Errorf("with %d bytes of ages, Health returned %v, want %q (\"\": no error)",
+					size, err, want)
 			}
 			l.Close()
 		})

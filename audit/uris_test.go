@@ -19,6 +19,10 @@ func TestQueriesOfURIsAreHashed(t *testing.T) {
 		{"db:x?token=s3cr3t", "db:x?…"},
 		{"https://host/a", "https://host/a"},
 		{"https://host/{?page}", "https://host/{?page}"},
+		{"https://host/a?", "https://host/a?"},
+		{"az09+-.z://host/?token=s3cr3t", "az09+-.z://host/?…"},
+		{"a_z://host/?x", "a_z://host/?x"},
+		{"1z://host/?x", "1z://host/?x"},
 		{"what?", "what?"},
 		{"a tool?b", "a tool?b"},
 	}
@@ -44,7 +48,8 @@ func TestQueriesOfURIsAreHashed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !strings.HasPrefix(r.Name, tests[i].prefix) {
+			hidden := strings.HasSuffix(tests[i].prefix, "…")
+			if !strings.HasPrefix(r.Name, tests[i].prefix) || !hidden && r.Name != tests[i].name {
 				t.Errorf("%s is recorded as %q, want the prefix %q", tests[i].name, r.Name,
 					tests[i].prefix)
 			}
@@ -53,6 +58,16 @@ func TestQueriesOfURIsAreHashed(t *testing.T) {
 			}
 			if r.Reason != "mine: "+r.Name+" is not allowed" {
 				t.Errorf("the reason is %q, want the name %q in it", r.Reason, r.Name)
+			}
+			if bodies == audit.BodiesDigest && hidden {
+				query := strings.TrimPrefix(tests[i].name, strings.TrimSuffix(tests[i].prefix, "…"))
+				values, err := audit.OpenValueHasher(file, "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if want := tests[i].prefix + values.Hash(query); r.Name != want {
+					t.Errorf("%s is recorded as %q, want %q", tests[i].name, r.Name, want)
+				}
 			}
 			names[r.Name] = true
 		}

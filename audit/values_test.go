@@ -36,6 +36,9 @@ func TestEqualValuesHaveEqualHashes(t *testing.T) {
 		{Action: "pass", Before: call(`{"list":["x` + strings.Repeat(`","x`, 40) + `"],"long":"` +
 			strings.Repeat("x", 5000) + `"}`)},
 	}
+	longest := strings.Repeat("y", 4<<10)
+	outcomes = append(outcomes, pipeline.Outcome{Action: "deny", Before: call(`{"text":"` + longest +
+		`"}`), Withheld: []string{longest[:4<<10-1] + "z"}})
 	outcomes[1].After = outcomes[1].Before
 	outcomes[4].After = outcomes[4].Before
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
@@ -57,7 +60,7 @@ func TestEqualValuesHaveEqualHashes(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := [][]string{{"/srv/a"}, {"/srv/b", "/srv/a"}, {"hunter2"}, {"/srv/a", "[secret]"},
-		slices.Repeat([]string{"x"}, 16)}
+		slices.Repeat([]string{"x"}, 16), {longest[:4<<10-1] + "z", longest}}
 	for i, line := range allLines(t, file) {
 		r, err := audit.ParseRecord(bytes.TrimSpace(line))
 		if err != nil {

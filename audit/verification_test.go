@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
 
 	"gatekit/audit"
 )
@@ -817,6 +818,33 @@ func TestProof(t *testing.T) {
 	}
 	if _, err := p.Verify(otherKey); err == nil {
 		t.Error("the proof is valid with another key, want an error")
+	}
+}
+
+// TestProofsOfAnySizeAreParsed makes the proof of the only record of a log, and proofs with as many
+// hashes as a proof can have.
+func TestProofsOfAnySizeAreParsed(t *testing.T) {
+	e := newSignedLog(t, 1)
+	p, err := audit.Prove(e.file, 1, e.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, err = audit.ParseProof(p.Text()); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := p.Verify(e.key); err != nil || c.Size != 1 {
+		t.Errorf("got the checkpoint %+v, error %v; want a checkpoint of 1 record", c, err)
+	}
+	p.Index = 6
+	if _, err := p.Verify(e.key); err == nil || !strings.Contains(err.Error(),
+		"the record is not number 7 of the 1 records") {
+		t.Errorf("error %v, want that the record is not number 7", err)
+	}
+	for n, valid := range map[int]bool{64: true, 65: false} {
+		p.Hashes = make(tlog.RecordProof, n)
+		if _, err := audit.ParseProof(p.Text()); (err == nil) != valid {
+			t.Errorf("a proof with %d hashes: error %v, want none: %v", n, err, valid)
+		}
 	}
 }
 

@@ -398,8 +398,8 @@ func TestOpenRefusesFilesOfTheLogAsKeyOrAnchor(t *testing.T) {
 				}
 			}
 		}
-		for _, path := range []string{"1", "anchor.00000000000000000001", "a-longer-name-than-the-" +
-			"name-of-a-segment.00000000000000000001", "gatekit-1.jsonl"} {
+		for _, path := range []string{"1", "gatekit-1.jsonl", "anchor.00000000000000000001",
+			"a-longer-name-than-that-of-a-segment.00000000000000000001"} {
 			if err := open(t, audit.Options{File: file, AnchorFile: path}).Close(); err != nil {
 				t.Errorf("anchor %q: %v", path, err)
 			}

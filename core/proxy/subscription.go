@@ -38,14 +38,16 @@ type subscribedItem struct {
 type subscription struct {
 	call         *Call
 	addServer    func(srv *sessionServer) // opens the subscription at one more server
-	acknowledged chan struct{}            // closed when unacknowledged is empty
+	acknowledged chan struct{}            // closed when all servers that count have acknowledged
 
 	mu sync.Mutex // guards the fields below
 	// features, such as "tools", for which the client wants notifications of list changes
 	listChanges []string
 	// resources and tasks; after newSubscription, only the field acknowledged of an item changes
-	uris, tasks    []subscribedItem
-	unacknowledged map[string]bool   // servers that have not acknowledged yet
+	uris, tasks []subscribedItem
+	// servers that have not acknowledged yet
+	unacknowledged map[*sessionServer]bool
+	begun          bool              // servers that are added from now on do not count
 	opened         bool              // the client has got its acknowledgement
 	heldBack       []pipeline.Passed // notifications that came before opened was set
 }
@@ -78,6 +80,9 @@ func (call *Call) subscribe(ctx context.Context) (pipeline.Passed, error) {
 		defer sub.mu.Unlock()
 		if followed != nil && !followed[srv] && sub.concerns(srv.name) {
 			followed[srv] = true
+			if !sub.begun {
+				sub.unacknowledged[srv] = true
+			}
 			wg.Go(func() { sub.followServer(ctx, srv) })
 		}
 	}
@@ -97,10 +102,7 @@ func (call *Call) subscribe(ctx context.Context) (pipeline.Passed, error) {
 		return call.subscribeUnprefixed(ctx, sub)
 	}
 	servers := call.session.serversInOrder(call.settings)
-	sub.expectAcknowledgements(servers)
-	if !slices.ContainsFunc(servers, func(srv *sessionServer) bool {
-		return sub.unacknowledged[srv.name]
-	}) {
+	if !sub.concernsAny(servers) {
 		if err := call.inspectUnsent(ctx); err != nil {
 			return pipeline.Passed{}, err
 		}
@@ -108,6 +110,7 @@ func (call *Call) subscribe(ctx context.Context) (pipeline.Passed, error) {
 	for _, srv := range servers {
 		sub.addServer(srv)
 	}
+	sub.begin()
 	timer := time.NewTimer(acknowledgementWait)
 	defer timer.Stop()
 	select {
@@ -149,7 +152,7 @@ func (call *Call) subscribeUnprefixed(ctx context.Context,
 // newSubscription returns the subscription that the filter of the request asks for.
 func (call *Call) newSubscription(ctx context.Context) (*subscription, error) {
 	sub := &subscription{call: call, listChanges: listChangesIn(call.request),
-		unacknowledged: map[string]bool{}, acknowledged: make(chan struct{})}
+		unacknowledged: map[*sessionServer]bool{}, acknowledged: make(chan struct{})}
 	sub.uris = call.subscribedItems(ctx, "/notifications/resourceSubscriptions", mcp.URI)
 	sub.tasks = call.subscribedItems(ctx, "/notifications/taskIds", mcp.TaskID)
 	if len(sub.uris)+len(sub.tasks) > maxSubscribedItems {
@@ -233,27 +236,32 @@ func itemsOf(server string, all []subscribedItem) (raw [][]byte) {
 	return raw
 }
 
-// expectAcknowledgements notes which servers have to acknowledge.
-func (sub *subscription) expectAcknowledgements(servers []*sessionServer) {
+// concernsAny reports whether any of the servers must get the subscription.
+func (sub *subscription) concernsAny(servers []*sessionServer) bool {
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
-	for _, srv := range servers {
-		if sub.concerns(srv.name) {
-			sub.unacknowledged[srv.name] = true
-		}
-	}
+	return slices.ContainsFunc(servers, func(srv *sessionServer) bool {
+		return sub.concerns(srv.name)
+	})
+}
+
+// begin notes that all servers whose acknowledgements count have been added.
+func (sub *subscription) begin() {
+	sub.mu.Lock()
+	defer sub.mu.Unlock()
+	sub.begun = true
 	if len(sub.unacknowledged) == 0 {
 		close(sub.acknowledged)
 	}
 }
 
 // stopWaitingFor notes that the server has acknowledged, or that it will not acknowledge.
-func (sub *subscription) stopWaitingFor(server string) {
+func (sub *subscription) stopWaitingFor(srv *sessionServer) {
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
-	if sub.unacknowledged[server] {
-		delete(sub.unacknowledged, server)
-		if len(sub.unacknowledged) == 0 {
+	if sub.unacknowledged[srv] {
+		delete(sub.unacknowledged, srv)
+		if sub.begun && len(sub.unacknowledged) == 0 {
 			close(sub.acknowledged)
 		}
 	}
@@ -265,7 +273,7 @@ func (sub *subscription) followServer(ctx context.Context, srv *sessionServer) {
 	for late := false; ; late = true {
 		started := time.Now()
 		again := sub.followOnce(ctx, srv, late)
-		sub.stopWaitingFor(srv.name)
+		sub.stopWaitingFor(srv)
 		if !again || ctx.Err() != nil {
 			return
 		}
@@ -306,7 +314,7 @@ func (sub *subscription) followOnce(ctx context.Context, srv *sessionServer,
 		if p.Message().Method != acknowledgedMethod {
 			return sub.holdBack(p)
 		}
-		if anyAcknowledged = sub.handleAcknowledgement(set, p.Message()); late {
+		if anyAcknowledged = sub.handleAcknowledgement(set, srv, p.Message()); late {
 			sub.reportMissed(ctx, srv)
 		}
 		return true
@@ -391,7 +399,8 @@ func changedFeature(method string) (feature string, ok bool) {
 
 // handleAcknowledgement notes which items a server acknowledged. It reports whether the server
 // acknowledged anything.
-func (sub *subscription) handleAcknowledgement(set *settings, m *mcp.Message) bool {
+func (sub *subscription) handleAcknowledgement(set *settings, srv *sessionServer,
+	m *mcp.Message) bool {
 	anyAcknowledged := false
 	m.Members("/notifications", func(_ string, raw []byte) bool {
 		anyAcknowledged = anyAcknowledged || string(raw) != "false" && string(raw) != "[]"
@@ -421,7 +430,7 @@ func (sub *subscription) handleAcknowledgement(set *settings, m *mcp.Message) bo
 		}
 	}
 	sub.mu.Unlock()
-	sub.stopWaitingFor(m.Server)
+	sub.stopWaitingFor(srv)
 	return anyAcknowledged
 }
 

@@ -264,6 +264,43 @@ func TestSubscriptionDuringReload(t *testing.T) {
 	})
 }
 
+// A server that is replaced while subscriptions begin may acknowledge at once. Its acknowledgement
+// counts, so no subscription waits until the time for acknowledgements is over. Many servers and
+// repetitions make it likely that a server is replaced at the moment that matters.
+func TestSubscriptionsThatBeginDuringReloadAreAcknowledgedAtOnce(t *testing.T) {
+	const count = 4
+	for range 50 {
+		synctest.Test(t, func(t *testing.T) {
+			all, replaced := map[string]*fakeServer{}, []proxy.ServerConfig(nil)
+			for i := range 100 {
+				all[fmt.Sprintf("s%d", i)] = &fakeServer{answer: acknowledgeAndNotify()}
+				replaced = append(replaced, proxy.ServerConfig{Name: fmt.Sprintf("s%d", i),
+					Upstream: &fakeServer{answer: acknowledgeAndNotify()}})
+			}
+			w := open(t, all, nil)
+			o := w.options
+			o.Servers = replaced
+			for i := range count {
+				if i == 1 {
+					go w.proxy.Apply(o)
+				}
+				go w.session.Call(t.Context(), request(t, fmt.Sprint(i), "subscriptions/listen",
+					`{"notifications":{"promptsListChanged":true}}`), w.client)
+			}
+			time.Sleep(time.Second)
+			synctest.Wait()
+			acknowledged := 0
+			for _, n := range w.client.received() {
+				if strings.HasPrefix(n, "notifications/subscriptions/acknowledged") {
+					acknowledged++
+				}
+			}
+			equal(t, "acknowledgements after a second", acknowledged, count)
+			w.session.Close()
+		})
+	}
+}
+
 func TestReopenedSubscriptionUsesCurrentPolicies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		end := make(chan struct{})

@@ -19,7 +19,7 @@ type recorder struct {
 
 // Record implements pipeline.Recorder.
 func (r *recorder) Record(ctx context.Context, o pipeline.Outcome) (uint64, error) {
-	start := time.Now()
+	start, earlierErr := time.Now(), r.t.recordErr.Load()
 	seq, err := r.next.Record(ctx, o)
 	i := r.t.metrics
 	i.auditDuration.Record(ctx, time.Since(start).Seconds())
@@ -32,8 +32,8 @@ func (r *recorder) Record(ctx context.Context, o pipeline.Outcome) (uint64, erro
 		i.auditFailures.Add(ctx, 1)
 		return seq, err
 	}
-	if r.t.recordErr.Load() != nil { // avoid contention: write only if there is something to clear
-		r.t.recordErr.Store(nil)
+	if earlierErr != nil { // an error since the start stays, as this record may be the older one
+		r.t.recordErr.CompareAndSwap(earlierErr, nil)
 	}
 	r.t.traceRecord(ctx, o, seq)
 	r.t.learnTools(o)
@@ -57,7 +57,9 @@ func (r *recorder) Record(ctx context.Context, o pipeline.Outcome) (uint64, erro
 	return seq, nil
 }
 
-// LastRecordError returns the error of the last record, or nil if the last record was written.
+// LastRecordError returns the error of the last record that could not be written. It returns nil if
+// a later record was written, or if there was no error. A record is later if its Record was called
+// after the error.
 func (t *Telemetry) LastRecordError() error {
 	if err := t.recordErr.Load(); err != nil {
 		return *err

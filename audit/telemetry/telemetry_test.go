@@ -103,6 +103,38 @@ func TestRecordsAreCounted(t *testing.T) {
 		`gatekit_stage_duration_seconds_bucket{gatekit_action="modify",gatekit_stage="pii",le="0.005"} 1`)
 }
 
+// recorderFunc is a recorder that is one function.
+type recorderFunc func(pipeline.Outcome) error
+
+func (f recorderFunc) Record(_ context.Context, o pipeline.Outcome) (uint64, error) {
+	return 1, f(o)
+}
+
+// While a record is being written, another record fails. The record that is then written must not
+// hide the error. A record that begins after the error must clear it.
+func TestConcurrentRecordDoesNotHideAnError(t *testing.T) {
+	m, full := open(t, telemetry.Options{}), errors.New("disk full")
+	var rec pipeline.Recorder
+	rec = m.Recorder(recorderFunc(func(o pipeline.Outcome) error {
+		switch o.Action {
+		case "outer":
+			rec.Record(t.Context(), pipeline.Outcome{Action: "inner"})
+		case "inner":
+			return full
+		}
+		return nil
+	}))
+	for _, c := range []struct {
+		action string
+		want   error
+	}{{"pass", nil}, {"outer", full}, {"outer", full}, {"pass", nil}} {
+		rec.Record(t.Context(), pipeline.Outcome{Action: c.action})
+		if got := m.LastRecordError(); got != c.want {
+			t.Errorf("after the record %s: got the error %v, want %v", c.action, got, c.want)
+		}
+	}
+}
+
 // TestInventedNamesAreNotLabels calls 600 tools that do not exist. Only 256 names can become
 // labels, and a real tool must still get its label.
 func TestInventedNamesAreNotLabels(t *testing.T) {

@@ -110,8 +110,9 @@
 // that are left out come first in "values", and the members "before" and "after" have an hmac and
 // no body.
 //
-// If the name of a record is a URI, a keyed hash replaces the query and the fragment of the URI,
-// because they often hold a token. The same holds for a reason that quotes the name.
+// If the name of a record is a URI, keyed hashes replace the user name and password, and the query
+// and fragment of the URI, because they often hold a secret. The same holds for a reason that
+// quotes the name.
 //
 // # How a line is written
 //

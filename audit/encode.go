@@ -45,13 +45,13 @@ func (l *Log) encode(o pipeline.Outcome) *entry {
 	e.time = append(e.time, '"')
 
 	b := e.rest[:0]
-	// If the name is a URI, its query is left out of the member "name". A text that quotes the name
-	// must not reveal that query either.
+	// If the name is a URI, its user name, password and query are left out of the member "name". A
+	// text that quotes the name must not reveal them either.
 	quote := func(text string) string { return text }
 	if m := o.Before; m != nil {
-		name := nameWithoutQuery(m, l.valueHasher)
+		name := nameWithoutSecrets(m, l.valueHasher)
 		if name != m.Name {
-			quote = func(text string) string { return withoutQueries(text, m.Name, name) }
+			quote = func(text string) string { return withoutSecrets(text, m.Name, name) }
 		}
 		b = appendMember(b, "session", m.Session)
 		b = appendMember(b, "exchange", m.Exchange)

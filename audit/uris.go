@@ -7,38 +7,54 @@ import (
 	"gatekit/core/mcp"
 )
 
-// nameWithoutQuery returns the name of a message as it is recorded. In a URI, the query and the
-// fragment often hold a token. So a keyed hash replaces them: "https://host/path?…1f0e". Equal URIs
-// have equal names. Without a hasher, "…" alone replaces the query and the fragment.
-func nameWithoutQuery(m *mcp.Message, h *ValueHasher) string {
-	at := strings.IndexAny(m.Name, "?#")
-	if at < 0 || !isURI(m.Name[:at]) {
-		return m.Name
+// userinfo matches a URI up to the "@" that ends its user name and password. The second group is
+// the user name and password, or a token. The schemes that always have a host need no "//".
+var userinfo = regexp.MustCompile(`(?i)(\b[a-z][a-z0-9+.-]*:[/\\]{2,}|` +
+	`\b(?:https?|wss?|ftp|sse):[/\\]?)([^/\\?#"]+)@`)
+
+// nameWithoutSecrets returns the name of a message as it is recorded. In a URI, the user name and
+// password, the query and the fragment often hold a secret. So keyed hashes replace them:
+// "https://…0a5c@host/path?…1f0e". Equal URIs have equal names. Without a hasher, "…" alone
+// replaces each of them.
+func nameWithoutSecrets(m *mcp.Message, h *ValueHasher) string {
+	hash := func(text string) string {
+		if h == nil {
+			return "…"
+		}
+		return "…" + h.Hash(text)
 	}
-	if at > 0 && m.Name[at-1] == '{' {
-		return m.Name // a template: {?page}
+	name, query := m.Name, ""
+	at := strings.IndexAny(name, "?#")
+	isTemplate := at > 0 && name[at-1] == '{' // {?page}
+	if at >= 0 && at+1 < len(name) && !isTemplate && isURI(name[:at]) {
+		name, query = name[:at+1], hash(name[at+1:])
 	}
-	query := m.Name[at+1:]
-	if query == "" {
-		return m.Name
-	}
-	hash := ""
-	if h != nil {
-		hash = h.Hash(query)
-	}
-	return m.Name[:at+1] + "…" + hash
+	return replaceUserinfo(name, hash) + query
 }
 
-// withoutQueries returns a text in which recordedURI replaces uri. The text may also quote uri in
-// another spelling, for example in the canonical spelling. So withoutQueries also removes the query
-// and the fragment from every URI in the text that has the scheme of uri.
-func withoutQueries(text, uri, recordedURI string) string {
+// replaceUserinfo replaces the user name and password in each URI of a text by the result of
+// replacement for them.
+func replaceUserinfo(text string, replacement func(string) string) string {
+	if !strings.Contains(text, "@") {
+		return text
+	}
+	return userinfo.ReplaceAllStringFunc(text, func(match string) string {
+		groups := userinfo.FindStringSubmatch(match)
+		return groups[1] + replacement(groups[2]) + "@"
+	})
+}
+
+// withoutSecrets returns a text in which recordedURI replaces uri. The text may also quote uri in
+// another spelling, for example in the canonical spelling. So withoutSecrets also removes the user
+// name and password from every URI in the text, and the query and the fragment from every URI that
+// has the scheme of uri.
+func withoutSecrets(text, uri, recordedURI string) string {
 	if text == "" {
 		return ""
 	}
 	scheme, _, _ := strings.Cut(uri, ":")
 	uris := regexp.MustCompile(`(?i)\b` + regexp.QuoteMeta(scheme) + `:[^\s"?#]*[?#][^\s"]+`)
-	return uris.ReplaceAllStringFunc(strings.ReplaceAll(text, uri, recordedURI),
+	text = uris.ReplaceAllStringFunc(strings.ReplaceAll(text, uri, recordedURI),
 		func(match string) string {
 			at := strings.IndexAny(match, "?#") + 1
 			if strings.HasPrefix(match[at:], "…") {
@@ -46,6 +62,12 @@ func withoutQueries(text, uri, recordedURI string) string {
 			}
 			return match[:at] + "…"
 		})
+	return replaceUserinfo(text, func(secret string) string {
+		if strings.HasPrefix(secret, "…") {
+			return secret
+		}
+		return "…"
+	})
 }
 
 // isURI reports whether text begins with a scheme and a colon.

@@ -10,14 +10,25 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// TestQueriesOfURIsAreHashed records requests for resources whose URIs hold tokens.
-func TestQueriesOfURIsAreHashed(t *testing.T) {
+// TestSecretsOfURIsAreHashed records requests for resources whose URIs hold tokens and passwords.
+func TestSecretsOfURIsAreHashed(t *testing.T) {
 	tests := []struct{ name, prefix string }{ // the prefix of the recorded name
 		{"https://host/a?token=s3cr3t", "https://host/a?…"},
 		{"https://host/a?token=other", "https://host/a?…"},
 		{"file:///srv/a#s3cr3t", "file:///srv/a#…"},
 		{"db:x?token=s3cr3t", "db:x?…"},
 		{"https://host/a", "https://host/a"},
+		{"https://me:s3cr3t@host/a", "https://…"},
+		{"https://me:s3cr3t@other@host/a", "https://…"},
+		{"https://s3cr3t@host/a?b", "https://…"},
+		{`HTTPS:\\me:s3cr3t@host\a`, `HTTPS:\\…`},
+		{"https:me:s3cr3t@host/a", "https:…"},
+		{"db://me:s3cr3t@host/a#b", "db://…"},
+		{"box+db://me:s3cr3t@host/a", "box+db://…"},
+		{"jdbc:db://me:s3cr3t@host/a", "jdbc:db://…"},
+		{"https://proxy/https://me:s3cr3t@host/a", "https://proxy/https://…"},
+		{"https://host/@me", "https://host/@me"},
+		{"mailto:me@host", "mailto:me@host"},
 		{"https://host/{?page}", "https://host/{?page}"},
 		{"https://host/a?", "https://host/a?"},
 		{"az09+-.z://host/?token=s3cr3t", "az09+-.z://host/?…"},
@@ -54,7 +65,7 @@ func TestQueriesOfURIsAreHashed(t *testing.T) {
 					tests[i].prefix)
 			}
 			if strings.Contains(string(line), "s3cr3t") {
-				t.Errorf("the record contains the query: %s", line)
+				t.Errorf("the record contains the secret: %s", line)
 			}
 			if r.Reason != "mine: "+r.Name+" is not allowed" {
 				t.Errorf("the reason is %q, want the name %q in it", r.Reason, r.Name)

@@ -192,7 +192,7 @@ func statsJSON(out io.Writer, s *query.Stats) error {
 		Since          *time.Time     `json:"since,omitempty"`
 		Until          *time.Time     `json:"until,omitempty"`
 		Calls          count          `json:"calls"`
-		ServerRequests count          `json:"questions"`
+		ServerRequests count          `json:"server_requests"`
 		Servers        []count        `json:"servers"`
 		Tools          []count        `json:"tools"`
 		Principals     []count        `json:"principals"`

@@ -200,6 +200,39 @@ func TestCountersAreLimitedPerPrincipal(t *testing.T) {
 	})
 }
 
+// To make room for the counter of a new tool, the principal's counter is removed, which allows its
+// full burst again. But the message needs this counter, too.
+func TestRemovedCountersOfTheMessageNeedRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, `{"calls":[{"per":"principal","rate":60000,"burst":2000},`+
+			`{"per":"tool","rate":1,"burst":1}]`+otherLimitsOff)
+		for i := range 1023 {
+			requireAllowed(t, s, call(fmt.Sprint("tool", i), `{}`))
+		}
+		time.Sleep(30 * time.Second)
+		requireDenied(t, s, call("another", `{}`),
+			"the message cannot be counted: more than 1024 tools and servers at once", "full")
+	})
+}
+
+// A further round of an expired call opens the call again, also if the call was closed to make room
+// for the counter of this round.
+func TestRoundOfAnExpiredCallOpensIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, `{"calls":[{"per":"tool","concurrent":1}],"timeout":"10s"`+otherLimitsOff)
+		for i := range 1024 {
+			requireAllowed(t, s, call(fmt.Sprint("tool", i), `{}`, exchange(fmt.Sprint(i))))
+		}
+		time.Sleep(10 * time.Second)
+		requireAllowed(t, s, call("tool7", `{}`, exchange("7")))
+		requireDenied(t, s, call("tool7", `{}`, exchange("other")),
+			"calls[0]: limit of 1 open requests per tool reached", "concurrency")
+		requireAllowed(t, s, call("another", `{}`, exchange("1")))
+		requireDenied(t, s, call("another", `{}`, exchange("2")),
+			"calls[0]: limit of 1 open requests per tool reached", "concurrency")
+	})
+}
+
 func TestConcurrentCallsDoNotExceedTheLimit(t *testing.T) {
 	s := newStage(t, `{"calls":[{"per":"tool","rate":1,"burst":50,"concurrent":20}]`+otherLimitsOff)
 	var passed atomic.Int64

@@ -63,6 +63,8 @@ type openRequest struct {
 	until    time.Time  // when the request no longer counts as open
 }
 
+func (r *openRequest) hasExpired(now time.Time) bool { return !now.Before(r.until) }
+
 // indexedRule is a rule and its index in the configuration.
 type indexedRule struct {
 	*rule
@@ -106,19 +108,23 @@ func (l *limiter) admit(a admission) *denial {
 		}
 	}
 	key := requestKey{m.Session, m.Exchange, m.Server}
-	_, isOpen := p.open[key] // a message with this key is a further round of an open call
+	// A message with this key is a further round of an open call. A call whose time is over is
+	// closed here, since otherwise reserve could close it after this check.
+	open, isOpen := p.open[key]
+	if isOpen && open.hasExpired(a.now) {
+		p.close(key, open)
+		isOpen = false
+	}
 	hasConcurrent := false
-	newCounters := 0
 	for _, r := range a.rules {
-		c := p.counters[r.key(m)]
-		if c == nil {
-			newCounters++
-		} else if denied := r.check(p, c, a.now, isOpen); denied != nil {
-			return denied
+		if c := p.counters[r.key(m)]; c != nil {
+			if denied := r.check(p, c, a.now, isOpen); denied != nil {
+				return denied
+			}
 		}
 		hasConcurrent = hasConcurrent || r.Concurrent > 0
 	}
-	if denied := l.reserve(p, a, newCounters, hasConcurrent && !isOpen); denied != nil {
+	if denied := l.reserve(p, a, hasConcurrent && !isOpen); denied != nil {
 		return denied
 	}
 
@@ -195,9 +201,16 @@ func (r indexedRule) check(p *principalState, c *counter, now time.Time, isOpen 
 // reserve makes sure that there is room for the entries that the message adds: new counters, an
 // open request if opens is set, and a call history. It returns nil, or a denial if there is no
 // room.
-func (l *limiter) reserve(p *principalState, a admission, newCounters int, opens bool) *denial {
-	newHistory := a.loop != nil && p.histories[a.message.Session] == nil
+func (l *limiter) reserve(p *principalState, a admission, opens bool) *denial {
 	full := func() string {
+		// A sweep may remove entries that the message needs, so they are counted each time.
+		newHistory := a.loop != nil && p.histories[a.message.Session] == nil
+		newCounters := 0
+		for _, r := range a.rules {
+			if p.counters[r.key(a.message)] == nil {
+				newCounters++
+			}
+		}
 		switch {
 		case len(p.counters)+newCounters > maxCounters:
 			return fmt.Sprintf("more than %d tools and servers at once", maxCounters)
@@ -261,7 +274,7 @@ func (p *principalState) close(key requestKey, r *openRequest) {
 // closeExpired closes the requests whose time is over.
 func (p *principalState) closeExpired(now time.Time) {
 	for key, r := range p.open {
-		if !now.Before(r.until) {
+		if r.hasExpired(now) {
 			p.close(key, r)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -318,6 +319,49 @@ func TestValuesOfTheEnvironmentAreMaskedInStderr(t *testing.T) {
 	}
 	if want := "  out of\tC"; !strings.Contains(err.Error(), want) {
 		t.Errorf("got the error %v, want the text that Redact returned in it: %q", err, want)
+	}
+}
+
+// A value at the end of a cut line is replaced as a whole, also if other values overlap with it.
+func TestValuesInCutLinesAreMasked(t *testing.T) {
+	for what, c := range map[string]struct {
+		values map[string]string
+		end    string // of the line, before it is cut
+		want   string // end of the logged line, perhaps cut
+	}{
+		"one value": {map[string]string{"A": "hunter2-hunter2"}, "is hunter2-h", "is [redacted]"},
+		"a longer value begins with a part of the end": {
+			map[string]string{"A": "host-and-a-long-rest", "B": "secret-host-b"},
+			"is secret-host", "is [redacted]"},
+		"a shorter value is a part of the end": {
+			map[string]string{"USER": "dbadmin", "URL": "postgres://dbadmin:hunter2@host"},
+			"is postgres://dbadmin:hun", "is [redacted]"},
+		"a whole value overlaps with the end": {
+			map[string]string{"A": "first-second", "B": "second-third"},
+			"is first-second-thi", "is [redacted]"},
+		"whole values that overlap": {
+			map[string]string{"A": "first-second", "B": "second-third"},
+			"is first-second-third.", "is [redacted]."},
+		"whole values side by side": {
+			map[string]string{"A": "hunter2", "B": "hunter3"},
+			"is hunter2hunter3hunter2.", "is [redacted][redacted][redacted]."},
+		"less than four bytes": {map[string]string{"A": "hunter2"}, "is hun", "is hun"},
+	} {
+		var log safeBuffer
+		child := spawn(t, "cutter", func(command *transport.Command) {
+			maps.Copy(command.Env, c.values)
+			command.Args = []string{c.end}
+			command.Log = slog.New(slog.NewTextHandler(&log, nil))
+		})
+		for err := error(nil); err == nil; {
+			_, err = child.Read(t.Context())
+		}
+		child.Close()
+		_, got, _ := strings.Cut(log.String(), "....")
+		got = strings.TrimSuffix(strings.TrimLeft(got, "."), "…\"\n")
+		if !strings.HasPrefix(c.want, got) || len(got) < len("is hun") {
+			t.Errorf("%s: the logged line ends with %q, want %q", what, got, c.want)
+		}
 	}
 }
 

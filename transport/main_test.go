@@ -74,6 +74,10 @@ var servers = map[string]func(){
 		fmt.Fprintf(os.Stderr, "the token %s and the pin 1234\n", os.Getenv("TOKEN"))
 		os.Exit(3)
 	},
+	"cutter": func() { // writes a line that is cut after its argument, and exits
+		end := os.Args[1]
+		fmt.Fprintf(os.Stderr, "%s%s and more\n", strings.Repeat(".", 4<<10-len(end)), end)
+	},
 	"deaf": ignoreSignals,
 	"grandparent": func() { // has a child "deaf" in its process group
 		child := exec.Command("/proc/self/exe")

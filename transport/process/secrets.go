@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 )
@@ -10,10 +11,7 @@ import (
 const minSecret = 6
 
 // masker replaces secret values in text. The zero masker replaces nothing.
-type masker struct {
-	values   []string // the longest value first
-	replacer *strings.Replacer
-}
+type masker struct{ values []string }
 
 // newMasker returns a masker for the given values. If a value has several lines, each line is
 // replaced on its own.
@@ -26,35 +24,41 @@ func newMasker(secrets []string) masker {
 			}
 		}
 	}
-	if len(m.values) == 0 {
-		return m
-	}
-	slices.SortFunc(m.values, func(a, b string) int { return len(b) - len(a) })
-	var pairs []string
-	for _, v := range m.values {
-		pairs = append(pairs, v, "[redacted]")
-	}
-	m.replacer = strings.NewReplacer(pairs...)
 	return m
 }
 
 // mask returns text with the values replaced. If cut is set, text was cut at its end. Then mask
 // also replaces an end of text that may be the beginning of a value.
 func (m masker) mask(text string, cut bool) string {
-	if m.replacer == nil {
-		return text
-	}
-	text = m.replacer.Replace(text)
-	if !cut {
-		return text
-	}
+	type span struct{ from, to int }
+	var found []span // in text; values may overlap
 	for _, v := range m.values {
+		for from := 0; ; from++ {
+			n := strings.Index(text[from:], v)
+			if n < 0 {
+				break
+			}
+			from += n
+			found = append(found, span{from, from + len(v)})
+		}
 		// An end of less than 4 bytes is kept: it may be part of an ordinary word.
-		for n := len(v) - 1; n >= 4; n-- {
-			if before, ok := strings.CutSuffix(text, v[:n]); ok {
-				return before + "[redacted]"
+		for n := len(v) - 1; cut && n >= 4; n-- {
+			if strings.HasSuffix(text, v[:n]) {
+				found = append(found, span{len(text) - n, len(text)})
+				break
 			}
 		}
 	}
-	return text
+	slices.SortFunc(found, func(a, b span) int { return cmp.Compare(a.from, b.from) })
+	var b strings.Builder
+	masked := 0 // end of the last value
+	for _, s := range found {
+		if s.from >= masked {
+			b.WriteString(text[masked:s.from])
+			b.WriteString("[redacted]")
+		}
+		masked = max(masked, s.to)
+	}
+	b.WriteString(text[masked:])
+	return b.String()
 }

@@ -16,10 +16,11 @@ import (
 	"gatekit/policies"
 )
 
-// Bounds of a revision file.
+// Bounds of a revision file. Revisions have at most 256 bytes, and JSON takes at most 6 bytes for
+// one of them. So a file with maxRevisions revisions is smaller than maxRevisionFile.
 const (
 	maxRevisions    = 1_000
-	maxRevisionFile = 1 << 20 // bytes
+	maxRevisionFile = 2 << 20 // bytes
 )
 
 // activeRevisions is the content of a revision file. Gatekit uses it to reject a correctly signed
@@ -33,8 +34,9 @@ type activeRevisions struct {
 }
 
 // checkRollback returns an error if a bundle is older than the last active bundle. A bundle is
-// older if it was signed earlier. If the times do not decide, a bundle is older if its revision is
-// a lower number, version or time, is missing, or was active before the last revision.
+// older if it was signed earlier, or has no time although a bundle with a time was active. If the
+// times do not decide, a bundle is older if its revision is a lower number, version or time, is
+// missing, or was active before the last revision.
 func (p *bundlePoll) checkRollback(b *policies.Bundle) error {
 	if p.source.RevisionFile == "" {
 		return nil
@@ -50,12 +52,14 @@ func (p *bundlePoll) checkRollback(b *policies.Bundle) error {
 	older := ""
 	order, comparable := compareRevisions(b.Revision, last)
 	switch {
+	case b.IssuedAt == 0 && active.IssuedAt > 0:
+		older = "its signature has no time (claim iat), but that of an earlier bundle has one"
 	case b.IssuedAt < active.IssuedAt:
 		older = "it was signed before the last active bundle"
 	case active.IssuedAt > 0 && b.IssuedAt > active.IssuedAt, b.Revision == last:
 	case comparable && order < 0:
 		older = "its revision is lower"
-	case comparable:
+	case comparable && order > 0:
 	case b.Revision == "":
 		older = "it has no revision"
 	case slices.Contains(active.Revisions, b.Revision):
@@ -78,8 +82,12 @@ func (p *bundlePoll) readRevisions() (active activeRevisions, err error) {
 		return activeRevisions{}, err
 	}
 	defer f.Close()
-	raw, err := io.ReadAll(io.LimitReader(f, maxRevisionFile))
-	if err == nil {
+	raw, err := io.ReadAll(io.LimitReader(f, maxRevisionFile+1))
+	switch {
+	case err != nil:
+	case len(raw) > maxRevisionFile:
+		err = fmt.Errorf("the file has more than %d bytes", maxRevisionFile)
+	default:
 		err = json.Unmarshal(raw, &active)
 	}
 	if err != nil {

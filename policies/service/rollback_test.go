@@ -2,6 +2,8 @@ package service_test
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -46,7 +48,9 @@ func TestOlderBundleIsRejected(t *testing.T) {
 		"signed later":             {"abc", "abd", iat(2000), iat(2001), ""},
 		"signed later, but lower":  {"10", "9", iat(2000), iat(2001), ""},
 		"the same, signed later":   {"abc", "abc", iat(2000), iat(2001), ""},
-		"the same, without a time": {"abc", "abc", iat(2000), nil, "signed before"},
+		"the same, without a time": {"abc", "abc", iat(2000), nil, "has no time"},
+		"higher, without a time":   {"9", "10", iat(2000), nil, "has no time"},
+		"signed, after no time":    {"abc", "abd", nil, iat(1), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -117,6 +121,75 @@ func TestEarlierRevisionIsRejected(t *testing.T) {
 		"active before"; !strings.Contains(err.Error(), want) ||
 		!strings.Contains(err.Error(), "rollback = \"allow\"") {
 		t.Errorf("error %v, want %q", err, want)
+	}
+}
+
+// TestEqualSpellingsAreNotNewer checks that a revision that was active before stays rejected if the
+// last revision is another spelling of the same number.
+func TestEqualSpellingsAreNotNewer(t *testing.T) {
+	key := bundles.NewKey(t)
+	s := newServer(t, plain)
+	source := acme(s.remote(), key)
+	source.RevisionFile = filepath.Join(t.TempDir(), "acme.json")
+	for i, c := range []struct{ revision, rejected string }{
+		{"1", ""}, {"v1", ""}, {"1", "its revision was active before"}, {"2", ""}} {
+		s.serveBundle("/bundles/acme", fmt.Sprintf(`"%d"`, i), pack(t, c.revision, key))
+		requireRejection(t, source, c.rejected)
+	}
+}
+
+// TestManyLongRevisionsAreKept starts with as many revisions as are kept, in the form that takes
+// the most bytes in the file.
+func TestManyLongRevisionsAreKept(t *testing.T) {
+	key := bundles.NewKey(t)
+	s := newServer(t, plain)
+	source := acme(s.remote(), key)
+	source.RevisionFile = filepath.Join(t.TempDir(), "acme.json")
+	revision := func(i int) string { return strings.Repeat("<", 252) + fmt.Sprintf("%04d", i) }
+	var kept struct {
+		Revisions []string `json:"revisions"`
+	}
+	for i := range 1000 {
+		kept.Revisions = append(kept.Revisions, revision(i))
+	}
+	raw, err := json.Marshal(kept)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(source.RevisionFile, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range []struct{ revision, rejected string }{
+		{revision(1000), ""},
+		{revision(1001), ""},
+		{revision(500), "its revision was active before"},
+	} {
+		s.serveBundle("/bundles/acme", fmt.Sprintf(`"%d"`, i), pack(t, c.revision, key))
+		requireRejection(t, source, c.rejected)
+	}
+}
+
+// requireRejection opens a Client with the bundle that the source has. It fails the test unless the
+// bundle is rejected with the text want, or accepted if want is "".
+func requireRejection(t *testing.T, source service.BundleSource, want string) {
+	t.Helper()
+	b := newTestClient(t, source)
+	if want == "" {
+		b.open().Close()
+		if b.rejections() != "" {
+			t.Fatalf("rejected: %.300s; want no rejection", b.rejections())
+		}
+		return
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	client, err := service.Open(ctx, b.o)
+	if err == nil {
+		client.Close()
+		t.Fatalf("the bundle is accepted, want the error %q", want)
+	}
+	if !strings.Contains(err.Error(), want) {
+		t.Errorf("got the error %.300v, want %q in it", err, want)
 	}
 }
 

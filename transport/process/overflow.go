@@ -70,6 +70,7 @@ func (o *overflowFile) create(now time.Time) (err error) {
 	o.removeOldest()
 	path := filepath.Join(o.Folder, fmt.Sprintf("%s-%s-%d.log", o.Name,
 		now.UTC().Format("20060102T150405Z"), o.pid))
+	o.size = 0
 	o.file, err = os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
 	return err
 }

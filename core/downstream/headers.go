@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"math/big"
 	"net/http"
+	"regexp"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -198,6 +199,9 @@ func (ps *paramHeaders) required(m *mcp.Message) []paramHeader {
 	return ps.byTool[name]
 }
 
+// decimal matches a JSON number without exponent.
+var decimal = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?$`)
+
 // headerEqualsArgument reports whether a header's value equals raw, the argument at pointer.
 func headerEqualsArgument(m *mcp.Message, pointer string, raw []byte, value string) bool {
 	value, ok := decodeHeader(value)
@@ -210,8 +214,9 @@ func headerEqualsArgument(m *mcp.Message, pointer string, raw []byte, value stri
 	if value == string(raw) {
 		return true
 	}
-	// Integers are compared as numbers: 1 and 1.0 are the same argument.
-	if len(value) > 64 || len(raw) > 64 || strings.ContainsAny(value+string(raw), "eE/xXpP_") {
+	// Integers are compared as numbers: 1 and 1.0 are the same argument. Other spellings of a
+	// number, such as 0b11 or +3, could be read differently by an intermediary.
+	if len(value) > 64 || len(raw) > 64 || !decimal.MatchString(value) || !decimal.Match(raw) {
 		return false
 	}
 	a, okA := new(big.Rat).SetString(value)

@@ -54,6 +54,46 @@ func TestParamHeadersReadAListOnce(t *testing.T) {
 	}
 }
 
+func TestParamHeadersRepeatNumbersInDecimal(t *testing.T) {
+	s := &downstreamtest.Server{Answer: func(_ context.Context, m *mcp.Message,
+		_ proxy.Handler) string {
+		if m.Method == "tools/list" {
+			return `{"tools":[{"name":"t","inputSchema":{"properties":{"a":{"type":"integer",` +
+				`"x-mcp-header":"A"}}}}]}`
+		}
+		return "{}"
+	}}
+	downstreamtest.Run(t, s, downstream.Limits{}, func(t *testing.T, w *downstreamtest.Gateway) {
+		h := w.HTTPClient("")
+		x := h.BeginModern(t, "tools/list", "", downstreamtest.ModernRequest(1, "tools/list", ""))
+		<-x.Done
+		for _, c := range []struct{ header, argument, want string }{
+			{"3", "3", "200 "},
+			{"3.0", "3", "200 "},
+			{"3", "3.00", "200 "},
+			{"-3", "-3.0", "200 "},
+			{"3e0", "3e0", "200 "}, // the same bytes
+			{"4", "3", "400 "},
+			{"-3", "3", "400 "},
+			{"0b11", "3", "400 "},
+			{"0o3", "3", "400 "},
+			{"0x3", "3", "400 "},
+			{"03", "3", "400 "},
+			{"+3", "3", "400 "},
+			{"3.", "3", "400 "},
+			{".5", "0.5", "400 "},
+			{"6/2", "3", "400 "},
+			{"3_0", "30", "400 "},
+		} {
+			x := h.BeginModern(t, "tools/call", "t", downstreamtest.ModernRequest(2, "tools/call",
+				`"name":"t","arguments":{"a":`+c.argument+`}`), "Mcp-Param-A: "+c.header)
+			<-x.Done
+			downstreamtest.ContainsText(t, "the header "+c.header+" for the argument "+c.argument,
+				x.Text(), c.want)
+		}
+	})
+}
+
 func TestParamHeadersFollowTheLatestList(t *testing.T) {
 	tool := func(name, header string) string {
 		return `{"name":"` + name + `","inputSchema":{"properties":{"a":{"x-mcp-header":"` +

@@ -136,6 +136,56 @@ func TestAnswerIsAStreamWhenAMessageComesBeforeIt(t *testing.T) {
 	})
 }
 
+// MCP asks clients to name both types, but some name only one of them.
+func TestAnswerHasTypeThatClientAccepts(t *testing.T) {
+	const stream, json = "2-0:\n2-1: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\nEOF",
+		`200 {"jsonrpc":"2.0","id":1,"result":{}}`
+	for _, test := range []struct {
+		accept   string
+		streamed bool
+	}{
+		{"", false},
+		{"application/json", false},
+		{"application/json, text/event-stream", false},
+		{"text/event-stream, application/json", true},
+		{"text/event-stream, */*", false},
+		{"text/event-stream, application/*", false},
+		{"*/*", false},
+		{"text/event-stream", true},
+		{"Text/Event-Stream;q=0.5", true},
+		{"text/*", true},
+		{"application/json;q=0, text/event-stream", true},
+		{"application/json; q=0.0, */*", true},
+		{"text/event-stream;q=0, application/json", false},
+	} {
+		downstreamtest.Run(t, &downstreamtest.Server{}, downstream.Limits{}, func(t *testing.T,
+			w *downstreamtest.Gateway) {
+			c := w.HTTPClient("")
+			c.Initialize(t, mcp.Rev20251125)
+			want, begin := json, "200 "
+			if test.streamed {
+				want, begin = stream, ": "
+			}
+			downstreamtest.Equal(t, "with a session and Accept: "+test.accept,
+				c.Post(t, downstreamtest.Request(1, "ping", `{}`), "Accept: "+test.accept), want)
+			x := w.HTTPClient("").BeginModern(t, "prompts/get", "x", downstreamtest.ModernRequest(1,
+				"prompts/get", `"name":"x"`), "Accept: "+test.accept)
+			<-x.Done
+			if !strings.HasPrefix(x.Text(), begin) {
+				t.Errorf("without a session and Accept: %s: got %s, want it to begin with %q",
+					test.accept, x.Text(), begin)
+			}
+		})
+	}
+	downstreamtest.Run(t, &downstreamtest.Server{}, downstream.Limits{}, func(t *testing.T,
+		w *downstreamtest.Gateway) {
+		x := w.HTTPClient("").BeginModern(t, "ping", "",
+			downstreamtest.ModernRequest(1, "ping", ""), "Accept: text/event-stream")
+		<-x.Done
+		downstreamtest.ContainsText(t, "an error keeps its status", x.Text(), "404 ")
+	})
+}
+
 func TestClientThatPrefersStreamsGetsThem(t *testing.T) {
 	const first = "Accept: text/event-stream, application/json"
 	downstreamtest.Run(t, &downstreamtest.Server{}, downstream.Limits{}, func(t *testing.T,
@@ -661,7 +711,7 @@ func TestSessionsEnd(t *testing.T) {
 			w *downstreamtest.Gateway) {
 			w.Server.RefusesInitialize.Store(true)
 			for _, accept := range []string{"application/json, text/event-stream",
-				"text/event-stream, application/json", "application/json"} {
+				"text/event-stream, application/json", "application/json", "text/event-stream"} {
 				c := w.HTTPClient("")
 				x := c.Begin(t, c.Endpoint.Post, downstreamtest.Initialize(mcp.Rev20251125),
 					"Accept: "+accept)

@@ -9,7 +9,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"gatekit/core/config"
+	"gatekit/core/display"
 	"gatekit/policies"
+)
+
+// Bounds, in bytes, of the texts that approve prints. The reason has the same bound in the question
+// to a client's user.
+const (
+	maxApprovalName   = 200
+	maxApprovalReason = 500
 )
 
 // approvals returns the approvals of requests to the servers of the configuration c. A caller that
@@ -43,8 +51,8 @@ Gatekit denies the request and names the command that approves it. An approval i
 request: the client must make the same request again within ten minutes, with the same principal,
 server, tool and values. Only the user who runs Gatekit can approve.
 
-Without ID, approve lists the requests and the values that each request sends to the server. Strings
-are cut after 200 bytes. Passwords, keys and tokens are masked.
+Without ID, approve lists the requests and the values that each request sends to the server. Names
+and strings are cut after 200 bytes, reasons after 500. Passwords, keys and tokens are masked.
 
 The process that denied the request stores the approval and records it in its audit log. If this
 process has ended, approve itself writes the record. Without a record, nothing is approved.`,
@@ -79,8 +87,9 @@ process has ended, approve itself writes the record. Without a record, nothing i
 				if r.Approved {
 					state = "approved"
 				}
-				fmt.Fprintf(w, "%s\t%s\t%s\t%q\tuntil %s\n%s", r.ID, state, describeApproval(r),
-					r.Reason, r.Expires.Format(time.TimeOnly), valuesLine(r))
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\tuntil %s\n%s", r.ID, state, describeApproval(r),
+					display.Quote(r.Reason, maxApprovalReason), r.Expires.Format(time.TimeOnly),
+					valuesLine(r))
 			}
 			return w.Flush()
 		},
@@ -96,12 +105,14 @@ func valuesLine(r policies.PendingApproval) string {
 	return "    sends " + oneLine(r.Values) + "\n"
 }
 
-// describeApproval describes a request for a terminal. It escapes the names in the request, because
-// they come from a client.
+// describeApproval describes a request for a terminal. It escapes and cuts the names in the
+// request, because they come from a client.
 func describeApproval(r policies.PendingApproval) string {
-	text := fmt.Sprintf("%s %q at %s", oneLine(r.Method), r.Name, oneLine(r.Server))
+	text := display.EscapeLine(r.Method, maxApprovalName) + " " +
+		display.Quote(r.Name, maxApprovalName) + " at " +
+		display.EscapeLine(r.Server, maxApprovalName)
 	if r.Principal != "" {
-		text += fmt.Sprintf(" by %q", r.Principal)
+		text += " by " + display.Quote(r.Principal, maxApprovalName)
 	}
 	return text
 }

@@ -406,7 +406,7 @@ const clockJump = time.Minute
 func (m *maintenance) checkClock() {
 	now, suspended := time.Now(), suspendedTime()
 	wall := now.Round(0).Sub(m.lastClock) // without the monotonic clock
-	elapsed := now.Sub(m.lastRun) + suspended - m.lastSuspended
+	elapsed := now.Sub(m.lastRun) + (suspended - m.lastSuspended)
 	reason := ""
 	switch {
 	case wall < 0:

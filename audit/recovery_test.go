@@ -18,19 +18,24 @@ import (
 // start. The tiles are undamaged, so Gatekit must not rebuild the tree, which needs all records.
 func TestMissingSegmentDoesNotPreventOpen(t *testing.T) {
 	for _, tt := range []struct {
-		name     string
-		records  int
-		unsigned int // records after the checkpoint
+		name         string
+		segmentBytes int64
+		missing      int // index of the segment
+		records      int
+		unsigned     int // records after the checkpoint
 	}{
-		{"the last tile is full", 512, 0},
-		{"the last tile is not full", 700, 0},
-		{"the log was not closed", 700, 50},
-		{"the log was not closed, and the last tile is full", 512, 50},
+		{"the last tile is full", 60 << 10, 0, 512, 0},
+		{"the last tile is full, and a later segment is missing", 20 << 10, 1, 512, 0},
+		{"the last tile is not full", 60 << 10, 0, 700, 0},
+		{"the last tile is not full, and a later segment is missing", 30 << 10, 1, 700, 0},
+		{"the log was not closed", 60 << 10, 0, 700, 50},
+		{"the log was not closed, and a later segment is missing", 30 << 10, 1, 700, 50},
+		{"the log was not closed, and the last tile is full", 60 << 10, 0, 512, 50},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				file := filepath.Join(t.TempDir(), "gatekit.jsonl")
-				options := audit.Options{File: file, SegmentBytes: 60 << 10}
+				options := audit.Options{File: file, SegmentBytes: tt.segmentBytes}
 				l := open(t, options)
 				for range tt.records {
 					record(t, l, event(""))
@@ -47,10 +52,11 @@ func TestMissingSegmentDoesNotPreventOpen(t *testing.T) {
 					l.Close()
 				}
 				segments, err := audit.Segments(options.File)
-				if err != nil || len(segments) < 2 {
-					t.Fatalf("the files are %q, error %v; want at least two", segments, err)
+				if err != nil || len(segments) < 2+tt.missing {
+					t.Fatalf("the files are %q, error %v; want at least %d", segments, err,
+						2+tt.missing)
 				}
-				if err := os.Remove(segments[0]); err != nil {
+				if err := os.Remove(segments[tt.missing]); err != nil {
 					t.Fatal(err)
 				}
 				l = open(t, options)
@@ -68,7 +74,7 @@ func TestMissingSegmentDoesNotPreventOpen(t *testing.T) {
 func TestOpenAfterLossOfTilesOfRemovedRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "gatekit.jsonl")
-		options := audit.Options{File: file, SegmentBytes: 10 << 10,
+		options := audit.Options{File: file, SegmentBytes: 11 << 10,
 			Keep: audit.Retention{Files: 1}}
 		l := open(t, options)
 		for range 700 {
@@ -80,9 +86,9 @@ func TestOpenAfterLossOfTilesOfRemovedRecords(t *testing.T) {
 			t.Fatal(err)
 		}
 		if r, err := audit.ParseRecord(bytes.TrimSpace(allLines(t,
-			options.File)[0])); err != nil || r.Seq == 1 {
-			t.Fatalf("the log begins with record %d, error %v; want the first records removed",
-				r.Seq, err)
+			options.File)[0])); err != nil || r.Seq < 257 || r.Seq%256 == 1 {
+			t.Fatalf("the log begins with record %d, error %v; want the first records removed, "+
+				"also of a tile of which records are left", r.Seq, err)
 		}
 		partial, err := filepath.Glob(options.File + ".tree/tile/*/*.p")
 		if err != nil || len(partial) == 0 {
@@ -157,7 +163,7 @@ func TestOpenRefusesDamageAfterCrash(t *testing.T) {
 		want       []string // parts of the error
 	}{
 		{"a segment without its last line feed", unsigned, func(t *testing.T) {
-			change(t, files[0][1], func(b []byte) []byte { return b[:len(b)-1] })
+			change(t, files[0][0], func(b []byte) []byte { return b[:len(b)-1] })
 		}, []string{"incomplete"}},
 		{"the first file is missing", unsigned, func(t *testing.T) {
 			if err := os.Remove(files[0][0]); err != nil {

@@ -309,6 +309,30 @@ func TestFileIsRotatedWhenItsFirstRecordIsOlderThanKeepFor(t *testing.T) {
 	})
 }
 
+// TestSegmentIsRemovedWhenItIsOlderThanKeepFor looks at segments that are exactly as old as
+// Retention.For, and a minute later.
+func TestSegmentIsRemovedWhenItIsOlderThanKeepFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+		l := open(t, audit.Options{File: file, SegmentBytes: 10 << 10,
+			Keep: audit.Retention{For: time.Hour}})
+		for range 600 {
+			record(t, l, event(""))
+		}
+		time.Sleep(time.Hour + 2*time.Second)
+		if first := firstSeq(t, file); first != 1 {
+			t.Errorf("after an hour the log begins with record %d, want 1", first)
+		}
+		time.Sleep(time.Minute)
+		if first := firstSeq(t, file); first == 1 {
+			t.Error("after an hour and a minute the log begins with record 1, want it removed")
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 // TestSegmentStaysIfItsTilesAreLost removes the tile of the last record that retention is about to
 // remove. Without this tile, the hashes of the removed records would be lost.
 func TestSegmentStaysIfItsTilesAreLost(t *testing.T) {

@@ -131,22 +131,26 @@ func TestFileThatIsMovedDuringWriteEndsLog(t *testing.T) {
 	}
 }
 
-// TestIdleLogRunsNoMaintenance is in package audit to see when maintenance last ran.
+// TestIdleLogRunsNoMaintenance is in package audit to see when maintenance last ran. After a
+// failure, it runs once a second.
 func TestIdleLogRunsNoMaintenance(t *testing.T) {
-	for _, fail := range []bool{false, true} {
+	for _, failing := range []string{"", "the anchor", "checkpoints"} {
 		synctest.Test(t, func(t *testing.T) {
-			o := Options{File: filepath.Join(t.TempDir(), "gatekit.jsonl"), Bodies: BodiesNone}
+			dir := t.TempDir()
+			o := Options{File: filepath.Join(dir, "gatekit.jsonl"), Bodies: BodiesNone,
+				AnchorFile: filepath.Join(dir, "anchor", "file")}
 			l, err := Open(o)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if fail {
-				if err := os.Rename(l.maintenance.dir, l.maintenance.dir+"~"); err != nil {
+			broken := map[string]string{"": "", "the anchor": filepath.Dir(o.AnchorFile),
+				"checkpoints": l.maintenance.dir}[failing]
+			if broken != "" {
+				if err := errors.Join(os.Rename(broken, broken+"~"),
+					os.WriteFile(broken, nil, 0o600)); err != nil {
 					t.Fatal(err)
 				}
-				if err := os.WriteFile(l.maintenance.dir, nil, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				time.Sleep(2 * time.Minute) // a write of the anchor is due
 			}
 			for range 3000 {
 				if _, err := l.Record(t.Context(), pipeline.Outcome{Time: time.Now(),
@@ -155,15 +159,20 @@ func TestIdleLogRunsNoMaintenance(t *testing.T) {
 				}
 			}
 			time.Sleep(10*time.Second + 500*time.Millisecond)
-			idle := time.Since(l.maintenance.lastRunEnd)
-			if !fail && idle < 9*time.Second || fail && (idle < 100*time.Millisecond ||
-				idle > time.Second) {
-				t.Errorf("maintenance last ran %s ago, want at least 9s; or, if checkpoints fail "+
-					"(%v), up to 1s", idle, fail)
+			least, most := 9*time.Second, time.Minute
+			if failing != "" {
+				least, most = 100*time.Millisecond, time.Second
 			}
-			if fail {
-				if err := errors.Join(os.Remove(l.maintenance.dir),
-					os.Rename(l.maintenance.dir+"~", l.maintenance.dir)); err != nil {
+			l.maintenance.mu.Lock()
+			idle := time.Since(l.maintenance.lastRunEnd)
+			l.maintenance.mu.Unlock()
+			if idle < least || idle > most {
+				t.Errorf("failing: %q; maintenance last ran %s ago, want %s to %s", failing, idle,
+					least, most)
+			}
+			if broken != "" {
+				if err := errors.Join(os.Remove(broken), os.Rename(broken+"~",
+					broken)); err != nil {
 					t.Fatal(err)
 				}
 			}

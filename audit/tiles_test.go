@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -64,5 +65,31 @@ func TestLostTilesOfLargeTreeAreNoticed(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+	}
+}
+
+// TestEndOfLargeFileIsFound is an internal test, because a log cannot have a file with a hole, and
+// writing 200 MiB takes too long.
+func TestEndOfLargeFileIsFound(t *testing.T) {
+	line := func(seq int) string {
+		return fmt.Sprintf(`{"seq":%d,"time":"2026-11-21T12:00:00.000000Z","prev":"%064d",`+
+			`"action":"test"}`+"\n", seq, 0)
+	}
+	f, err := os.Create(filepath.Join(t.TempDir(), "gatekit.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	const middle = 200 << 20
+	if _, err := f.WriteString(line(1)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte("\n"+line(2)), middle); err != nil {
+		t.Fatal(err)
+	}
+	size := int64(middle + 1 + len(line(2)))
+	if end, err := fileEnd(f, size, 1); err != nil || end.head.seq != 2 ||
+		end.file != (FileEnd{First: 1, Bytes: size}) {
+		t.Errorf("the end is %+v, error %v; want record 2 at the end of %d bytes", end, err, size)
 	}
 }

@@ -1,10 +1,15 @@
 package plugins_test
 
 import (
+	"context"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"gatekit/core/mcp"
+	"gatekit/plugins"
+	"gatekit/plugins/proto"
 )
 
 func TestFaultyPluginDenies(t *testing.T) {
@@ -64,6 +69,58 @@ func TestFaultyPluginDenies(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A process is killed after three requests in a row that got no verdict in time. A large message
+// and a request whose sender gave up do not count.
+func TestRequestsWithoutVerdictAreCounted(t *testing.T) {
+	t.Parallel()
+	const timeout = 300 * time.Millisecond
+	spec := programSpec("scripted", "scripted")
+	spec.Timeout = timeout
+	h := startHost(t, spec)
+	stage := h.set.Stages([]plugins.Spec{spec})[0].Stage
+	message := func(instruction string, size int) *mcp.Message {
+		padded := func(n int) *mcp.Message {
+			return addressed(mcp.NewRequest("1", "tools/call", []byte(`{"do":"`+instruction+
+				`","pad":"`+strings.Repeat("x", n)+`"}`)), mcp.ToServer)
+		}
+		return padded(max(size-padded(0).Size(), 0))
+	}
+	for _, c := range []struct {
+		name    string
+		message *mcp.Message
+		wait    time.Duration
+		count   int
+	}{
+		{"no verdict", message("hang", 0), timeout, 1},
+		{"no verdict on a large message", message("hang", proto.SmallMessage+1), timeout, 1},
+		{"a sender that gives up", message("hang", 0), 10 * time.Millisecond, 1},
+		{"a verdict", message("good", 0), testTimeout, 0},
+		{"no verdict on the largest small message", message("hang", proto.SmallMessage), timeout,
+			1},
+		{"no verdict again", message("hang", 0), timeout, 2},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), c.wait)
+		stage.Inspect(ctx, c.message)
+		cancel()
+		if got := h.host.Status()[0].ConsecutiveTimeouts; got != c.count {
+			t.Errorf("%s: %d requests in a row got no verdict, want %d", c.name, got, c.count)
+		}
+	}
+	if n := h.eventCount("plugin_lost"); n != 0 {
+		t.Errorf("the process was lost %d times, want it to run", n)
+	}
+	h.pass(message("hang", 0))
+	h.waitForEvent("scripted plugin_restarted", 1)
+	h.waitUntilAllowed("a request")
+	if s := h.host.Status()[0]; s.Starts != 2 || s.ConsecutiveTimeouts != 0 || !s.Running {
+		t.Errorf("the status is %+v, want a process that was started twice", s)
+	}
+	if want := `msg="plugin killed: no verdicts in time" plugin=scripted requests=3`; !h.log.has(
+		want) {
+		t.Errorf("the log lacks %q", want)
 	}
 }
 

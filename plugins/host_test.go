@@ -280,6 +280,7 @@ func TestVerdictBeyondTheGrantsDenies(t *testing.T) {
 		"mark":   func(g *plugins.Grants) { g.Modify = false },
 		"answer": func(g *plugins.Grants) { g.Answer = false },
 		"hide":   func(g *plugins.Grants) { g.Hide = false },
+		"label":  func(g *plugins.Grants) { g.Label = false },
 	} {
 		s := programSpec("scripted", "scripted")
 		s.Config = []byte(`{"mark":"m"}`)
@@ -409,9 +410,6 @@ func TestReloadLosesNoCall(t *testing.T) {
 }
 
 func TestLoadReportsUnusablePlugins(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left out by -short: waits for plugins that do not start")
-	}
 	program, err := os.ReadFile(os.Args[0])
 	if err != nil {
 		t.Fatal(err)
@@ -445,12 +443,27 @@ func TestLoadReportsUnusablePlugins(t *testing.T) {
 			"which is not a socket in the folder"},
 		"no certificate": {func(s *plugins.Spec) { s.Command[2] = "no certificate" },
 			"hint: set mtls = false"},
+		"an unknown built-in plugin": {func(s *plugins.Spec) { s.Use = "none" },
+			`there is no built-in plugin "none"`},
+		"no plugins": {func(s *plugins.Spec) { s.Command[2] = "0 plugins" },
+			"the program offers 0 plugins; 1 to 1000 are allowed"},
+		"too many plugins": {func(s *plugins.Spec) { s.Command[2] = "1001 plugins" },
+			"the program offers 1001 plugins; 1 to 1000 are allowed"},
+		"many plugins with other names": {func(s *plugins.Spec) { s.Command[2] = "1000 plugins" },
+			`the program offers several plugins, and none is named "scripted"`},
+		"no stage": {func(s *plugins.Spec) { s.Command[2] = "no stage" },
+			"the plugin returned no stage for its configuration"},
+		"renames that are not granted": {func(s *plugins.Spec) {
+			s.Grants.Rename = false
+			s.Config = []byte(`{"tools":{"a":"b"},"prompts":{"c":"d"}}`)
+		}, `but "may" does not have "rename"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := programSpec("scripted", "scripted")
 			c.change(&s)
-			o := plugins.Options{StartTimeout: testTimeout, Dir: socketDir(t)}
+			o := plugins.Options{StartTimeout: testTimeout, Dir: socketDir(t),
+				BuiltinCommand: []string{os.Args[0], "", "plugin", "scripted"}}
 			if name == "no handshake" {
 				o.StartTimeout = time.Second // the test waits this long
 			}
@@ -464,6 +477,9 @@ func TestLoadReportsUnusablePlugins(t *testing.T) {
 		})
 	}
 	t.Run("a pinned program that is replaced later", func(t *testing.T) {
+		if testing.Short() {
+			t.Skip("left out by -short: waits until a process is given up")
+		}
 		s := programSpec("scripted", "scripted")
 		s.Command[0], s.SHA256 = copied, sum[:]
 		s.Timeout = 5 * time.Second // the last message waits this long

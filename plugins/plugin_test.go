@@ -44,7 +44,8 @@ func scripted(name string) sdk.Plugin {
 		Name: name, Version: "1", Doc: "does what a message tells it",
 		Schema: []byte(`{"additionalProperties":false,"properties":{
 			"mark":{"type":"string"},"refuse":{"type":"boolean"},
-			"methods":{"type":"array"},"file":{"type":"string"}}}`),
+			"methods":{"type":"array"},"file":{"type":"string"},
+			"servers":{"type":"array"},"tools":{"type":"object"},"prompts":{"type":"object"}}}`),
 		Needs: sdk.Needs{Body: true, Request: true},
 		New: func(config []byte) (sdk.Stage, error) {
 			var c struct {
@@ -52,6 +53,9 @@ func scripted(name string) sdk.Plugin {
 				Refuse  bool   // deny each message that has no other instruction
 				Methods []string
 				File    string // file that must exist
+				Servers []string
+				Tools   map[string]string // renamed tools
+				Prompts map[string]string // renamed prompts
 			}
 			d := json.NewDecoder(bytes.NewReader(config))
 			d.DisallowUnknownFields()
@@ -61,7 +65,9 @@ func scripted(name string) sdk.Plugin {
 			if _, err := os.Stat(c.File); c.File != "" && err != nil {
 				return nil, err
 			}
-			return scriptedStage{mark: c.Mark, refuse: c.Refuse, methods: c.Methods}, nil
+			return scriptedStage{mark: c.Mark, refuse: c.Refuse,
+				wants:   pipeline.Wants{Methods: c.Methods, Servers: c.Servers},
+				renames: pipeline.Renames{Tools: c.Tools, Prompts: c.Prompts}}, nil
 		},
 		SelfTest: func([]byte) *sdk.SelfTest {
 			m := mcp.NewRequest("0", "tools/call", []byte(`{"name":"x","do":"deny"}`))
@@ -75,10 +81,12 @@ func scripted(name string) sdk.Plugin {
 type scriptedStage struct {
 	mark    string
 	refuse  bool
-	methods []string
+	wants   pipeline.Wants
+	renames pipeline.Renames
 }
 
-func (s scriptedStage) Wants() pipeline.Wants { return pipeline.Wants{Methods: s.methods} }
+func (s scriptedStage) Wants() pipeline.Wants     { return s.wants }
+func (s scriptedStage) Renames() pipeline.Renames { return s.renames }
 
 func (s scriptedStage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) {
 	instruction, _ := m.Text("/do")
@@ -124,6 +132,14 @@ func (s scriptedStage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict
 	case "hide 100000", "hide 100001":
 		count, _ := strconv.Atoi(strings.TrimPrefix(instruction, "hide "))
 		return sdk.Verdict{Action: pipeline.Modify, Hide: slices.Repeat([]string{"h"}, count)}, nil
+	case "label", "100 labels", "101 labels":
+		count, _ := strconv.Atoi(strings.TrimSuffix(instruction, " labels"))
+		return sdk.Verdict{Action: pipeline.Allow,
+			Labels: slices.Repeat([]string{"l"}, max(count, 1))}, nil
+	case "1000 findings", "1001 findings":
+		count, _ := strconv.Atoi(strings.TrimSuffix(instruction, " findings"))
+		return sdk.Verdict{Action: pipeline.Allow,
+			Findings: slices.Repeat([]pipeline.Finding{{Type: "x"}}, count)}, nil
 	case "write":
 		fmt.Fprintln(os.Stderr, "written after Serve")
 	case "edit a large text":
@@ -136,6 +152,9 @@ func (s scriptedStage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict
 		var names []string
 		for _, e := range os.Environ() {
 			name, _, _ := strings.Cut(e, "=")
+			if name == "GOMEMLIMIT" {
+				name = e
+			}
 			names = append(names, name)
 		}
 		return sdk.Deny(fmt.Sprintf("%d files, stdin %d %v, env %s", len(files), n, err,
@@ -205,6 +224,29 @@ func (f faultyServer) GRPCServer(_ *plugin.GRPCBroker, s *grpc.Server) error {
 func (faultyServer) GRPCClient(context.Context, *plugin.GRPCBroker, *grpc.ClientConn) (any,
 	error) {
 	return nil, errors.New("no")
+}
+
+// Describe offers as many plugins as the name of the fault says, in "5 plugins".
+func (f faultyServer) Describe(ctx context.Context, r *pb.DescribeRequest) (*pb.DescribeResponse,
+	error) {
+	number, ok := strings.CutSuffix(f.fault, " plugins")
+	if !ok {
+		return f.PluginServer.Describe(ctx, r)
+	}
+	count, _ := strconv.Atoi(number)
+	var response pb.DescribeResponse
+	for i := range count {
+		response.Plugins = append(response.Plugins, &pb.Description{Name: fmt.Sprint("p", i)})
+	}
+	return &response, nil
+}
+
+func (f faultyServer) Configure(ctx context.Context,
+	r *pb.ConfigureRequest) (*pb.ConfigureResponse, error) {
+	if f.fault == "no stage" {
+		return &pb.ConfigureResponse{}, nil
+	}
+	return f.PluginServer.Configure(ctx, r)
 }
 
 func (f faultyServer) Inspect(stream grpc.BidiStreamingServer[pb.InspectRequest,

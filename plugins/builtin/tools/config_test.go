@@ -82,3 +82,10 @@ func TestInvalidConfiguration(t *testing.T) {
 		})
 	}
 }
+
+func TestLongestNewName(t *testing.T) {
+	if _, err := tools.Plugin().New([]byte(`{"tools":{"change":[{"name":"a","rename":"` +
+		strings.Repeat("x", 128) + `"}]}}`)); err != nil {
+		t.Errorf("a new name of 128 characters: %v", err)
+	}
+}

@@ -234,7 +234,8 @@ func TestOtherSpellingsOfAURI(t *testing.T) {
 			`"WSS://*","ftp://C.example*"]}}`)
 	allow, _ := newPipeline(
 		t, `{"resources":{"allow":["file:///logs/*","file:///a%20b",`+
-			`"https://a.example/p*","https://b.example*","note:a/*"]}}`)
+			`"https://a.example/p*","https://b.example*","note:a/*","item:*/",`+
+			`"?a/*"]}}`)
 	read := func(p *pipeline.Pipeline, uri string) bool {
 		return pass(t, p, request(t, "resources/read", `{"uri":`+string(mcp.Quote(uri))+`}`,
 			uri)) != "denied"
@@ -271,7 +272,8 @@ func TestOtherSpellingsOfAURI(t *testing.T) {
 	}
 	for _, uri := range []string{"file:///logs/a", "file:///logs/a/b.log", "file:///logs/a%20b",
 		"file:///logs/", "file:///logs/.hidden", "file:///logs/a..b", "file:///a%20b",
-		"https://a.example/p?q=../x", "https://b.example/x", "note:a/b/"} {
+		"https://a.example/p?q=../x", "https://b.example/x", "note:a/b/", "item:a/",
+		"?a/../b"} {
 		if !read(allow, uri) {
 			t.Errorf("%q is denied, but allow matches it", uri)
 		}
@@ -280,7 +282,8 @@ func TestOtherSpellingsOfAURI(t *testing.T) {
 		"file:///logs/a/../../etc/passwd", `file:///logs/..\etc`, "file:///logs/..%5C..%5Cetc",
 		"file:///logs/..", "file:///logs/%2e%2e/x%",
 		"file:///logs/.\t./etc", "https://a.example/p/../q", "file:///LOGS/a",
-		"https://b.example@evil.example/x", "note:a/../b", "https://a.example:8443/p"} {
+		"https://b.example@evil.example/x", "note:a/../b", "https://a.example:8443/p",
+		"item:a"} {
 		if read(allow, uri) {
 			t.Errorf("%q is allowed, but leads to another resource", uri)
 		}
@@ -364,6 +367,53 @@ func TestRenamedToolCannotBeUsedByItsOldName(t *testing.T) {
 			`{"tools":[{"name":"open_issue","description":"evil"},{"name":"create_issue"}]}`)),
 		`{"tools":[{"name":"open_issue"}]}`; got != want {
 		t.Errorf("the list is %s, want %s", got, want)
+	}
+}
+
+// A message is checked by the name in its body, and by the name that Gatekit has routed it by.
+func TestBothNamesOfAMessageAreChecked(t *testing.T) {
+	p, _ := newPipeline(t, `{"tools":{"hide":["delete"]}}`)
+	for _, c := range []struct{ inBody, routed, want string }{
+		{"read", "read", `{"name":"read"}`}, {"read", "", `{"name":"read"}`},
+		{"read", "delete", "denied"}, {"delete", "read", "denied"}, {"delete", "", "denied"},
+	} {
+		if got := pass(t, p, request(t, "tools/call", `{"name":"`+c.inBody+`"}`,
+			c.routed)); got != c.want {
+			t.Errorf("the name %q, routed by %q: got %s, want %s", c.inBody, c.routed, got, c.want)
+		}
+	}
+}
+
+func TestReasonsCountItems(t *testing.T) {
+	list := func(names ...string) *mcp.Message {
+		return response(t, "tools/list", `{"tools":[{"name":"`+strings.Join(names,
+			`"},{"name":"`)+`"}]}`)
+	}
+	subscribe := func(uris string) *mcp.Message {
+		return request(t, "subscriptions/listen",
+			`{"notifications":{"resourceSubscriptions":[`+uris+`]}}`, "")
+	}
+	s, err := tools.Plugin().New([]byte(`{"tools":{"hide":["x*"],"change":[{"name":"a",` +
+		`"title":"T"}]},"resources":{"hide":["x:*"]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		message *mcp.Message
+		want    string
+	}{
+		{list("b"), ""},
+		{list("x", "a", "b"), "1 of 3 items hidden, 1 changed"},
+		{list("x1", "x2", "b"), "2 of 3 items hidden, 0 changed"},
+		{response(t, "tools/list", `{"tools":[{},{"name":"b"}]}`), "1 of 2 items hidden, 0 changed"},
+		{subscribe(`"y:1"`), ""},
+		{subscribe(`"x:1","y:1","x:2"`), "2 resources hidden"},
+	} {
+		v, err := s.Inspect(t.Context(), c.message)
+		if err != nil || v.Reason != c.want {
+			t.Errorf("%s: got the reason %q and the error %v, want the reason %q",
+				c.message.Body(), v.Reason, err, c.want)
+		}
 	}
 }
 

@@ -38,6 +38,53 @@ func TestRateLimit(t *testing.T) {
 	})
 }
 
+// Without burst, a sixth of the rate may be used at once.
+func TestDefaultBurst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for rate, burst := range map[int]int{1: 1, 6: 1, 7: 2, 60: 10} {
+			s := newStage(t, fmt.Sprintf(`{"calls":[{"per":"tool","rate":%d}]`+otherLimitsOff,
+				rate))
+			for range burst {
+				requireAllowed(t, s, call("read", `{}`))
+			}
+			if v := inspect(t, s, call("read", `{}`)); v.Action != pipeline.Deny {
+				t.Errorf("rate %d: the call after %d calls got the action %d, want deny", rate,
+					burst, v.Action)
+			}
+		}
+	})
+}
+
+func TestTimeUntilRetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, `{"calls":[{"per":"tool","rate":60,"burst":1}]`+otherLimitsOff)
+		requireAllowed(t, s, call("read", `{}`))
+		time.Sleep(300 * time.Millisecond)
+		requireDenied(t, s, call("read", `{}`),
+			"calls[0]: limit of 60 messages per minute per tool reached (burst 1); retry in 700ms",
+			"rate")
+	})
+}
+
+// Only calls that a rule counts as open use up the room for open requests.
+func TestOpenRequestsAreLimitedPerPrincipal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, `{"calls":[{"per":"tool","tools":["slow*"],"concurrent":4096},`+
+			`{"per":"tool","tools":["fast"],"rate":600000,"burst":10000}],"timeout":"1h"`+
+			otherLimitsOff)
+		for i := range 4096 {
+			requireAllowed(t, s, call("fast", `{}`, exchange(fmt.Sprint("fast", i))))
+		}
+		for i := range 4096 {
+			requireAllowed(t, s, call(fmt.Sprint("slow", i%2), `{}`, exchange(fmt.Sprint(i))))
+		}
+		requireDenied(t, s, call("slow0", `{}`, exchange("one more")),
+			"the message cannot be counted: more than 4096 open requests", "full")
+		requireAllowed(t, s, call("fast", `{}`, exchange("one more")))
+		requireAllowed(t, s, call("slow1", `{}`, exchange("7"))) // a further round
+	})
+}
+
 func TestDeniedCallIsNotCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, `{"calls":[{"per":"principal","rate":6,"burst":2},{"per":"tool","tools":["w*"],"except":["walk"],"rate":6,"burst":1}]`+otherLimitsOff)
@@ -230,6 +277,25 @@ func TestRoundOfAnExpiredCallOpensIt(t *testing.T) {
 		requireAllowed(t, s, call("another", `{}`, exchange("1")))
 		requireDenied(t, s, call("another", `{}`, exchange("2")),
 			"calls[0]: limit of 1 open requests per tool reached", "concurrency")
+	})
+}
+
+// When the counters of a principal are full, they are searched for unused ones at most once a
+// second.
+func TestFullCountersAreSweptOnceASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, `{"calls":[{"per":"tool","rate":6000,"burst":1}]`+otherLimitsOff)
+		const reason = "the message cannot be counted: more than 1024 tools and servers at once"
+		for range 2 {
+			for i := range 1024 {
+				requireAllowed(t, s, call(fmt.Sprint("tool", i), `{}`))
+			}
+			requireDenied(t, s, call("another", `{}`), reason, "full")
+			time.Sleep(999 * time.Millisecond)
+			requireDenied(t, s, call("another", `{}`), reason, "full")
+			time.Sleep(time.Millisecond)
+		}
+		requireAllowed(t, s, call("another", `{}`))
 	})
 }
 

@@ -17,6 +17,10 @@ func TestConfigurationIsChecked(t *testing.T) {
 		{"example", `{"calls":[{"per":"tool","tools":["*"],"rate":60,"burst":10,"concurrent":4},{"per":"principal","rate":600}],"loop":{"same":5,"within":"2m"},"result":{"bytes":100000,"action":"deny"}}`, ""},
 		{"requests of a server", `{"calls":[{"per":"server","methods":["sampling/createMessage"],"rate":6}]}`, ""},
 		{"results only", `{"calls":[],"loop":{"action":"off"}}`, ""},
+		{"smallest values", `{"timeout":"1s","loop":{"same":1,"within":"1s"},"result":{"bytes":1000,"media":0}}`, ""},
+		{"largest values", `{"timeout":"24h","loop":{"same":128,"within":"24h"}}`, ""},
+		{"too many calls", `{"loop":{"same":129}}`, "loop.same: must be from 1 to 128"},
+		{"duration too long", `{"timeout":"24h1s"}`, `timeout: must be a time from "1s" to "24h"`},
 		{"no limit", `{"calls":[],"loop":{"action":"off"},"result":{"action":"off"}}`,
 			"nothing is limited"},
 		{"missing rate", `{"calls":[{"per":"tool"}]}`, "calls[0].rate: is missing"},
@@ -90,5 +94,30 @@ func TestWantsOnlyLimitedMessages(t *testing.T) {
 				t.Errorf("got %+v, want %+v", got, c.want)
 			}
 		})
+	}
+}
+
+// The self-test is a result that the configuration cuts or denies. There is none if results have no
+// limit, or if the limit is larger than a message may be.
+func TestSelfTest(t *testing.T) {
+	for config, want := range map[string]pipeline.Action{
+		`{}`: pipeline.Modify, `{"result":{"action":"deny"}}`: pipeline.Deny,
+		`{"result":{"bytes":1000}}`: pipeline.Modify,
+	} {
+		c := limits.Plugin().SelfTest([]byte(config))
+		if c == nil || c.Action != want {
+			t.Errorf("%s: got the self-test %+v, want the action %d", config, c, want)
+			continue
+		}
+		if v := inspect(t, newStage(t, config), c.Message); v.Action != want {
+			t.Errorf("%s: the self-test gets the action %d, want %d", config, v.Action, want)
+		}
+	}
+	for config, want := range map[string]bool{`{"result":{"bytes":8388608}}`: true,
+		`{"result":{"bytes":8388609}}`: false, `{"result":{"action":"off"}}`: false,
+		`{"result":{"action":"delete"}}`: false} {
+		if c := limits.Plugin().SelfTest([]byte(config)); (c != nil) != want {
+			t.Errorf("%s: there is a self-test: %v, want %v", config, c != nil, want)
+		}
 	}
 }

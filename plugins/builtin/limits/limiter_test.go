@@ -80,3 +80,20 @@ func TestTotalNumberOfCountersIsLimited(t *testing.T) {
 		}
 	})
 }
+
+// A history that replaces another one does not count as one more.
+func TestReplacedHistoriesAreNotCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, `{"calls":[],"result":{"action":"off"}}`)
+		for i := range maxHistories + 10 {
+			m := call("user", "read", "1")
+			m.Session = fmt.Sprint(i)
+			if _, err := s.Inspect(t.Context(), m); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := s.limiter.histories; n != maxHistories {
+			t.Errorf("%d histories are counted, want %d", n, maxHistories)
+		}
+	})
+}

@@ -116,3 +116,47 @@ func TestSessionsAreLimitedPerPrincipal(t *testing.T) {
 			"loop: the same call was made 3 times within 2m0s, with no new call in between", "loop")
 	})
 }
+
+// A session without calls for some time is forgotten, even before the histories are swept.
+func TestAllCallsAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, `{"calls":[],"result":{"action":"off"},"loop":{"same":1,"within":"1s"}}`)
+		requireAllowed(t, s, call("read", `{}`))
+		requireDenied(t, s, call("read", `{}`),
+			"loop: the same call was made 1 times within 1s, with no new call in between", "loop")
+		time.Sleep(2 * time.Second)
+		requireAllowed(t, s, call("read", `{}`))
+	})
+}
+
+func TestSessionsOfAllPrincipalsAreLimited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, `{"calls":[],"result":{"action":"off"},"loop":{"within":"1s"}}`)
+		for i := range 8192 {
+			requireAllowed(t, s, call("read", `{}`, principalSession(fmt.Sprint(i/256),
+				fmt.Sprint(i%256))))
+		}
+		more := call("read", `{}`, principalSession("one more", "0"))
+		requireDenied(t, s, more,
+			"the message cannot be counted: too many principals at once", "full")
+		requireAllowed(t, s, call("read", `{}`, principalSession("7", "7")))
+		time.Sleep(2 * time.Second)
+		requireAllowed(t, s, more)
+	})
+}
+
+// A sweep keeps a principal that still has a counter and a history.
+func TestSweepKeepsActivePrincipals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, `{"calls":[{"per":"principal","rate":1,"burst":100}],`+
+			`"result":{"action":"off"},"loop":{"same":3,"within":"10m"}}`)
+		for range 3 {
+			requireAllowed(t, s, call("read", `{}`))
+		}
+		time.Sleep(2 * time.Minute)
+		requireAllowed(t, s, call("read", `{}`, principalSession("bob", "s1"))) // sweeps
+		requireDenied(t, s, call("read", `{}`),
+			"loop: the same call was made 3 times within 10m0s, with no new call in between",
+			"loop")
+	})
+}

@@ -51,6 +51,12 @@ func TestResultsAreCut(t *testing.T) {
 			`{"content":[{"type":"text", "text":"a"},{"type":"text","text":"` + x(1000-2*frame-2) +
 				`"},` + textNote("1,072", "2,072") + `]}`,
 			"result: 1,072 of 2,072 bytes left out", "/content/1 /content/2"},
+		{"text at the limit, with an escape", "tools/call",
+			`{"content":[{"type":"text","text":"\u20ac` + x(1000-frame-3) +
+				`"},{"type":"text","text":"b"}]}`,
+			`{"content":[{"type":"text","text":"\u20ac` + x(1000-frame-3) + `"},` +
+				textNote("24", "1,024") + `]}`,
+			"result: 24 of 1,024 bytes left out", "/content/1"},
 		{"cut between two characters", "tools/call", `{"content":[{"type":"text","text":"` +
 			strings.Repeat("€", 500) + `"}]}`,
 			`{"content":[{"type":"text","text":"` + strings.Repeat("€", (1000-frame)/3) + `"},` +
@@ -148,11 +154,27 @@ func TestSmallResultsAreUnchanged(t *testing.T) {
 		{"text and structured content",
 			"tools/call", `{"content":[{"type":"text","text":"` + x(900) +
 				`"}],"structuredContent":{"result":"` + x(900) + `"}}`},
+		{"block without text at the limit", "tools/call",
+			`{"content":[{"type":"resource_link","uri":"` + x(1000-33) + `"}]}`},
+		{"structured content at the limit", "tools/call", `{"structuredContent":{"a":"` +
+			x(1000-8) + `"}}`},
+		{"other members at the limit", "tools/call", `{"content":[],"_meta":{"x":"` + x(1000-29) +
+			`"}}`},
 		{"list", "tools/list", `{"tools":[{"name":"a","description":"` + x(5000) + `"}]}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			requireAllowed(t, newStage(t, small),
 				result(c.method, c.body))
+		})
+	}
+	for name, body := range map[string]string{
+		"message and data of an error at the limit": `{"code":1,"message":"` + x(1000) +
+			`","data":"` + x(1000-2) + `"}`,
+		"other members of an error at the limit": `{"code":1,"message":"no","x":"` + x(1000-28) +
+			`"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			requireAllowed(t, newStage(t, small), errorResponse(body))
 		})
 	}
 	t.Run("response of the client", func(t *testing.T) {
@@ -161,6 +183,27 @@ func TestSmallResultsAreUnchanged(t *testing.T) {
 		m.Direction = mcp.ToServer
 		requireAllowed(t, newStage(t, small), m)
 	})
+}
+
+func TestTaskInANotificationIsCut(t *testing.T) {
+	m := mcp.NewNotification("notifications/tasks", []byte(`{"taskId":"t","result":{"content":[`+
+		`{"type":"text","text":"`+strings.Repeat("x", 2000)+`"}]}}`))
+	m.Direction = mcp.ToClient
+	if _, v := cutMessage(t, newStage(t, small), withFields(m, nil)); v.Reason !=
+		"result: 1,023 of 2,023 bytes left out" {
+		t.Errorf("got the reason %q, want the number of bytes", v.Reason)
+	}
+}
+
+func TestFindingsAreLimited(t *testing.T) {
+	for items, want := range map[int]int{64: 64, 65: 64} {
+		image := `{"type":"image","data":"` + strings.Repeat("x", 2001) + `"}`
+		v := inspect(t, newStage(t, small), result("tools/call", `{"content":[`+
+			strings.TrimSuffix(strings.Repeat(image+",", items), ",")+`]}`))
+		if len(v.Findings) != want {
+			t.Errorf("%d images: got %d findings, want %d", items, len(v.Findings), want)
+		}
+	}
 }
 
 func TestResultThatCannotBeCutIsDenied(t *testing.T) {
@@ -202,6 +245,13 @@ func TestErrorsAreCut(t *testing.T) {
 			}
 		})
 	}
+	t.Run("message at the limit, and data", func(t *testing.T) {
+		v := inspect(t, newStage(t, small), errorResponse(`{"code":1,"message":"`+x(1000)+
+			`","data":"`+x(3000)+`"}`))
+		if len(v.Findings) != 1 || v.Findings[0].Pointer != "/data" {
+			t.Errorf("got the findings %v, want one at /data", v.Findings)
+		}
+	})
 	t.Run("unknown member", func(t *testing.T) {
 		requireDenied(t, newStage(t, small), errorResponse(`{"code":1,"message":"no","x":"`+x(3000)+
 			`"}`),

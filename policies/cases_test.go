@@ -291,3 +291,21 @@ func TestRequestMatcher(t *testing.T) {
 		}
 	}
 }
+
+// For a recorded call, the calls of the last minute are those of the minute before the record.
+func TestReplayCountsCallsOfTheMinute(t *testing.T) {
+	s, err := policies.Load(policies.Options{Rules: []string{"limits/rate"},
+		Config: map[string]map[string]any{"limits/rate": {"per_minute": 2}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ time, want string }{{"10:00:00", "pass"}, {"10:00:30", "pass"},
+		{"10:00:59", "deny"}, {"10:01:00", "pass"}, {"10:01:29", "deny"}} {
+		o := s.Evaluate(t.Context(), parsedCase(t, `{"method":"tools/call","server":"a","params":`+
+			`{"name":"x"},"time":"2026-01-01T`+c.time+`Z"}`))
+		if o.Action != c.want {
+			t.Errorf("the call at %s: %s %s, error %v; want %s", c.time, o.Action, o.Reason, o.Err,
+				c.want)
+		}
+	}
+}

@@ -141,7 +141,7 @@ func (s *Stage) input(m *mcp.Message, sess *session, mc messageContext, r readSe
 			}
 			return valueOf(listedItems(m), r)
 		case "session":
-			return sess.inputValue(m, mc, s.now(), s.principalLabels(m), r)
+			return sess.inputValue(m, mc, s.principalLabels(m), r)
 		case "principal":
 			return object(r, []string{"subject", "claims"}, func(name string, _ readSet) ast.Value {
 				if name == "subject" {

@@ -543,8 +543,8 @@ func (m *SessionStore) addPrincipalLabels(principal string, labels []string) boo
 // inputValue returns input.session for a message that countCall has counted. principalLabels are
 // labels that the session has beside its own. input.session.client is the client that the message
 // describes, because several clients of a modern revision may share a session.
-func (s *session) inputValue(m *mcp.Message, mc messageContext, now time.Time,
-	principalLabels []string, r readSet) ast.Value {
+func (s *session) inputValue(m *mcp.Message, mc messageContext, principalLabels []string,
+	r readSet) ast.Value {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	describer := cmp.Or(mc.describer, m)
@@ -589,6 +589,6 @@ func (s *session) inputValue(m *mcp.Message, mc messageContext, now time.Time,
 			case "calls":
 				return callCounts(s.calls, m)
 			}
-			return callCounts(s.lastMinute.calls(now), m)
+			return callCounts(s.lastMinute.calls(mc.now), m)
 		})
 }

@@ -3,6 +3,7 @@ package receivers
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -36,6 +37,17 @@ func TestPrometheusAlertsOnADenial(t *testing.T) {
 		"  static_configs: [{ targets: ["+admin+"] }]")
 	startProgram(t, address, &harness.Output{}, "prometheus", "--config.file="+config,
 		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+address)
+	eventually(t, func() string { // Prometheus listens before it can answer queries
+		r, err := http.Get("http://" + address + "/-/ready")
+		if err != nil {
+			return err.Error()
+		}
+		r.Body.Close()
+		if r.StatusCode != http.StatusOK {
+			return "Prometheus is not ready: " + r.Status
+		}
+		return ""
+	})
 	callEcho(t, g, 5)
 	eventually(t, func() string {
 		if n := queryPrometheus(t, address, `count(gatekit_decisions_total)`); n == 0 {

@@ -266,6 +266,7 @@ const newLogsInterval = time.Second
 func followCalls(ctx context.Context, source *logSource, logs []auditLog, f *query.Filter,
 	o query.Options) iter.Seq2[*query.Call, error] {
 	type result struct {
+		log  auditLog
 		call *query.Call
 		err  error
 		idle bool // the log was read to its end
@@ -293,24 +294,27 @@ func followCalls(ctx context.Context, source *logSource, logs []auditLog, f *que
 			o.Idle = func() {
 				if first {
 					first = false
-					send(result{idle: true})
+					send(result{log: l, idle: true})
 				}
 			}
 			reading.Go(func() {
 				for c, err := range query.Calls(ctx, &audit.Reader{File: l.file}, f, o) {
-					if !send(result{call: c, err: err}) {
+					if !send(result{log: l, call: c, err: err}) {
 						return
 					}
 				}
 			})
 		}
+		// The logs that have not been read to their end. Logs that appear later do not count.
+		unread := map[auditLog]bool{}
 		for _, l := range logs {
+			unread[l] = true
 			follow(l)
 		}
 		look := time.NewTicker(newLogsInterval)
 		defer look.Stop()
-		var existing []*query.Call // calls that were read before every log was read to its end
-		for unread := len(logs); ; {
+		var existing []*query.Call // calls that were read before unread was empty
+		for {
 			select {
 			case <-ctx.Done():
 				return
@@ -328,15 +332,15 @@ func followCalls(ctx context.Context, source *logSource, logs []auditLog, f *que
 					if !yield(nil, r.err) {
 						return
 					}
-					unread--
+					delete(unread, r.log)
 				case r.idle:
-					unread--
-				case unread > 0:
+					delete(unread, r.log)
+				case len(unread) > 0:
 					existing = append(existing, r.call)
 				case !yield(r.call, nil):
 					return
 				}
-				if unread > 0 && len(existing) < maxExisting {
+				if len(unread) > 0 && len(existing) < maxExisting {
 					continue
 				}
 				slices.SortStableFunc(existing, func(a, b *query.Call) int {

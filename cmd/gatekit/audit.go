@@ -10,9 +10,10 @@ func (p *program) audit() *cobra.Command {
 		Short: "Read, verify and export the audit log",
 		Long: `Gatekit writes a record to the audit log before it forwards or denies a message. The
 commands take FILE, an audit log; without it, they read the log that [audit] in the configuration
-names. Without a configuration, they read the logs of gatekit wrap, in gatekit/audit in your state
-folder. FILE may be a folder or a pattern such as 'audit/*.jsonl', and show, stats, export and
-verify take several files. Show and export merge the logs by time.`,
+names. --config and FILE cannot be used together. Without a configuration, they read the logs of
+gatekit wrap, in gatekit/audit in your state folder. FILE may be a folder or a pattern such as
+'audit/*.jsonl', and show, stats, export and verify take several files. Show and export merge the
+logs by time.`,
 	}
 	c.AddCommand(p.auditShow(), p.auditStats(), p.auditExport(), p.auditVerify(), p.auditProve(),
 		p.auditVerifyProof(), p.auditKey(), p.auditHash())

@@ -35,6 +35,9 @@ type logSource struct {
 // returns the log that the configuration names. Without a configuration, it returns the logs of
 // gatekit wrap in the state folder.
 func (s *logSource) logs() ([]auditLog, error) {
+	if err := s.check(); err != nil {
+		return nil, err
+	}
 	if len(s.args) > 0 {
 		return s.namedLogs()
 	}
@@ -58,6 +61,16 @@ func (s *logSource) logs() ([]auditLog, error) {
 			filepath.Join(dir, "audit"), err)
 	}
 	return logs, nil
+}
+
+// check returns an error if the command line has both logs and a configuration. Without this check,
+// the configuration would be ignored.
+func (s *logSource) check() error {
+	if s.config == "" || len(s.args) == 0 {
+		return nil
+	}
+	return fmt.Errorf("--config %s names a log, and the command line names another: %s\n"+
+		"hint: leave out one of the two", s.config, s.args[0])
 }
 
 // one returns the log of a command that reads exactly one log. If there are several logs, it

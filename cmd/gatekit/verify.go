@@ -444,6 +444,9 @@ text out of the history of your shell.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := (&logSource{config, args[1:]}).check(); err != nil {
+				return err
+			}
 			var file string
 			if len(args) == 2 {
 				file = args[1]

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -113,9 +114,9 @@ func readError(err error) error {
 var recordActions = []string{"pass", "deny", "modify", "hide", "ask", "answer", "skip", "park",
 	"resume", "approve", "reject", "drop", "own", "cancelled", "would_deny",
 	"would_modify", "would_hide", "would_ask", "would_answer",
-	"start", "stop", "reload", "connect", "refuse", "lost", "restarted", "plugin_lost",
-	"plugin_restarted", "gap", "recovered", "prune", "clock", "anchor lost", "anchor back",
-	"sink lost", "sink back", "sink gap", "sink reset"}
+	"start", "stop", "reload", "connect", "refuse", "lost", "restarted", "ended", "resumed",
+	"plugin_lost", "plugin_restarted", "retry", "gap", "recovered", "prune", "clock",
+	"anchor lost", "anchor back", "sink lost", "sink back", "sink gap", "sink reset"}
 
 // checkActions returns an error for an action that no record has. Without this check, a mistyped
 // action would match no record, as if nothing had been denied.
@@ -128,7 +129,12 @@ func checkActions(patterns query.Patterns) error {
 			continue
 		}
 		hint := "one of " + strings.Join(recordActions, ", ")
-		if near := nearest(pattern, recordActions); near != "" {
+		// A word such as "denied" most likely begins like the action: it means "deny", not "ended".
+		sameStart := slices.DeleteFunc(slices.Clone(recordActions), func(action string) bool {
+			return pattern == "" || action[0] != pattern[0]
+		})
+		near := cmp.Or(nearest(pattern, sameStart), nearest(pattern, recordActions))
+		if near != "" {
 			hint = fmt.Sprintf("did you mean %q?", near)
 		}
 		return fmt.Errorf("no record has the action %q\nhint: %s", pattern, hint)

@@ -132,7 +132,7 @@
 //   - Texts that steer to other tools are only flagged: a result that asks for the call of another
 //     server's listed tool, a result that says "retry" and names another tool of its own server,
 //     and a command that is split over several results of one principal. The rule flow/exfiltration
-//     does not read these findings yet.
+//     counts such results as untrusted content.
 //   - Pages of MCP Apps (HTML with a URI that begins with "ui://") are only flagged, since their
 //     scripts are not prose.
 //   - Pictures, sound, and compressed or encrypted data.

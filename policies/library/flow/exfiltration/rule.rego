@@ -12,6 +12,9 @@
 #   tools, prompts and resources set no label, and neither do results of initialize and
 #   server/discover. If several tools of a server were called, a request or notification of the
 #   server counts as a message from each of these tools.
+#   A message of any server sets flow/untrusted, too, if the plugin injection finds that it asks for
+#   a call of another tool (steering/*), or that it completes a command that is split over several
+#   results (*/split-over-results). The plugin must be configured for this.
 #   Labels stay until the session ends. With labels = "principal" in [policy], they stay until
 #   Gatekit ends.
 #   Settings:
@@ -30,6 +33,18 @@ label contains sprintf("flow/%s", [group]) if {
 	some group in ["private", "untrusted"]
 	in_group(group)
 }
+
+label contains "flow/untrusted" if {
+	input.direction == "to_client"
+	not input.method in without_content
+	some finding in input.findings
+	is_of_strangers(finding.type)
+}
+
+# The types of findings about words of strangers, whichever server has sent them.
+is_of_strangers(type) if startswith(type, "steering/")
+
+is_of_strangers(type) if endswith(type, "/split-over-results")
 
 deny contains "this message could send out private data: the session has read private data and untrusted content" if {
 	tainted

@@ -23,6 +23,22 @@ test_messages_from_sources_set_labels if {
 	count(exfiltration.label) == 0 with input as {"method": "tools/call", "kind": "request", "direction": "to_server", "server": "mail", "name": "read_mail", "tools": ["read_mail"]} with data.config as config
 }
 
+test_findings_of_steering_set_the_label if {
+	every type, want in {
+		"steering/asks-for-another-servers-tool": {"flow/untrusted"},
+		"steering/retry-with-another-tool": {"flow/untrusted"},
+		"override/split-over-results": {"flow/untrusted"},
+		"override/ignore-previous": set(),
+		"email": set(),
+	} {
+		finding := {"findings": [{"type": "email", "pointer": "/a"}, {"type": type, "pointer": ""}]}
+		exfiltration.label == want with input as object.union(message("response", "notes", "get"), finding) with data.config as config
+		exfiltration.label == want with input as object.union(message("notification", "notes", "get"), finding) with data.config as config
+		count(exfiltration.label) == 0 with input as object.union(message("request", "notes", "get"), object.union(finding, {"direction": "to_server"})) with data.config as config
+		count(exfiltration.label) == 0 with input as object.union(message("response", "notes", ""), object.union(finding, {"method": "tools/list"})) with data.config as config
+	}
+}
+
 refused(labels, name) if {
 	count(exfiltration.deny) == 1 with input as {"method": "tools/call", "kind": "request", "direction": "to_server", "server": "mail", "name": name, "tools": [name], "session": {"labels": labels}} with data.config as config
 }

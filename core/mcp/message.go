@@ -97,6 +97,7 @@ type Message struct {
 	bodySpan span // params, result or error in raw; empty when absent
 
 	digest *[sha256.Size]byte // of the body; nil until WithDigest
+	leaves *keptLeaves        // nil until WithLeaves; shared by the copies with the same body
 	index
 }
 

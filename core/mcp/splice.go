@@ -22,6 +22,9 @@ func (m *Message) withSplices(splices []splice) *Message {
 	}
 	c := *m
 	c.digest = nil
+	if c.leaves != nil {
+		c.leaves = &keptLeaves{}
+	}
 	c.raw = make([]byte, 0, size)
 	v := offsetMap{splices: splices, growth: make([]int32, len(splices)+1)}
 	done := int32(0)

@@ -192,6 +192,9 @@ func (s *server) inspect(ctx context.Context, q *pb.InspectRequest) *pb.InspectR
 		return r
 	}
 	defer s.large.Release(sender, size)
+	if len(q.Stages) > 1 {
+		m = m.WithLeaves()
+	}
 	verdicts, errs := pipeline.InspectInOrder(m, len(q.Stages),
 		func(i int, m *mcp.Message) (Verdict, error) {
 			s.mu.Lock()

@@ -31,9 +31,9 @@ func TestSizeOfSessions(t *testing.T) {
 			len(`"0123456789"`) + 32},
 		"capabilities": {"", request("initialize", `{"capabilities":"0123456789"}`, ""),
 			len(`"0123456789"`) + 32},
-		"calls": {"", called("x", `{}`), 2*len("a x") + 64},
+		"calls": {"", called("x", `{}`), 3*len("a x") + 64 + 32}, // of a tool that was not listed
 		"calls in a minute": {`deny contains "no" if input.session.minute["a x"] > 9` + "\n",
-			called("x", `{}`), 2*len("a x") + 64 + 56},
+			called("x", `{}`), 3*len("a x") + 64 + 32 + 56},
 		"hidden items": {hides, answered(request("tools/list", `{}`, ""),
 			`{"tools":[{"name":"x"}]}`), len("/tools a x")},
 		"nothing": {"", ping, 0},

@@ -414,6 +414,10 @@ func (s *session) setState(m *mcp.Message, state caseState, at time.Time) {
 		for name := range state.calls {
 			s.callNameBytes += callNameSize(name)
 		}
+		s.unlistedCalls, s.unlistedBytes = map[string]bool{}, s.callNameBytes
+		for name, n := range state.calls {
+			s.unlistedCalls[name] = n > 0
+		}
 	}
 	if state.minute != nil {
 		s.lastMinute.reset(state.minute, at)

@@ -62,8 +62,9 @@ func (s *Stage) Explain(ctx context.Context, c *Case) (*Explanation, error) {
 	if err != nil {
 		return nil, err
 	}
+	class := s.classOf(c.Message, session, s.contextOf(c)) // Evaluate changes the session
 	e := &Explanation{Input: inputJSON, Outcome: s.Evaluate(ctx, c)}
-	err = s.explainEffects(ctx, e, c, session, input)
+	err = s.explainEffects(ctx, e, c, session, class, input)
 	switch {
 	case ctx.Err() != nil:
 		return e, ctx.Err()
@@ -77,12 +78,11 @@ func (s *Stage) Explain(ctx context.Context, c *Case) (*Explanation, error) {
 	return e, fmt.Errorf("the verdict is %q, but its reasons are not known: %w", verdict, err)
 }
 
-// explainEffects adds the effects of all rules on a case to e. input is the input for the case's
-// message.
+// explainEffects adds the effects of all rules on a case to e. class and input are those of the
+// case's message.
 func (s *Stage) explainEffects(ctx context.Context, e *Explanation, c *Case, session *session,
-	input ast.Value) error {
+	class messageClass, input ast.Value) error {
 	mc := s.contextOf(c)
-	class := s.classOf(c.Message, session, mc)
 	if err := s.explain(ctx, e, s.all, class, input, mc.now); err != nil {
 		return err
 	}

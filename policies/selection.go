@@ -19,15 +19,16 @@ import (
 // gatekit.path.disguised(input.params.arguments) holds. For most calls it does not hold, and the
 // rules that require it are left out.
 //
-// The member schema.state is computed from the arguments or the result; see checkSchema. For most
-// calls it is "match", and the rules about problems are left out.
+// The members schema.state and schema.unlisted are computed from the arguments or the result; see
+// checkSchema. For most calls the state is "match", and the rules about problems are left out.
 var classMembers = [...]string{"direction", "kind", "method", "server", "name", "schema.state",
-	encodedTraversalBuiltin}
+	"schema.unlisted", encodedTraversalBuiltin}
 
 const (
 	encodedTraversalBuiltin = "gatekit.path.disguised"
 	encodedTraversalMember  = len(classMembers) - 1
-	schemaMember            = len(classMembers) - 2
+	unlistedMember          = len(classMembers) - 2
+	schemaMember            = len(classMembers) - 3
 )
 
 // References to the settings of library rules, and to a call's arguments.
@@ -36,6 +37,7 @@ var (
 	argumentsRef = ast.MustParseRef("input.params.arguments")
 
 	schemaStateRef = ast.MustParseRef("input.schema.state")
+	unlistedRef    = ast.MustParseRef("input.schema.unlisted")
 )
 
 // messageClass identifies messages for which the same rules can hold. It has the values of
@@ -141,9 +143,17 @@ func (i *ruleSelector) classOfMessage(m *mcp.Message, bodyMissing bool) messageC
 // classOf returns the class of a message in its session.
 func (s *Stage) classOf(m *mcp.Message, session *session, mc messageContext) messageClass {
 	c := s.selector.classOfMessage(m, mc.bodyMissing)
-	if compared := s.selector.comparedValues[schemaMember]; len(compared) > 0 && !mc.bodyMissing {
-		if r, ok := session.checkSchema(m); ok && compared[r.state] {
+	states, unlisted := s.selector.comparedValues[schemaMember],
+		s.selector.comparedValues[unlistedMember]
+	if len(states)+len(unlisted) == 0 || mc.bodyMissing {
+		return c
+	}
+	if r, ok := session.checkSchema(m); ok {
+		if states[r.state] {
 			c[schemaMember] = r.state
+		}
+		if unlisted[r.unlisted] {
+			c[unlistedMember] = r.unlisted
 		}
 	}
 	return c
@@ -164,33 +174,52 @@ func (i *ruleSelector) canHold(r *ast.Rule, c messageClass) bool {
 	})
 }
 
-// isFalseSetting reports whether an expression consists only of a setting, or of the negation of a
-// setting, and is false.
+// isFalseSetting reports whether an expression is false because of the settings. The expression
+// consists only of a setting, of the negation of a setting, or of a comparison of a setting with a
+// string.
 func (i *ruleSelector) isFalseSetting(e *ast.Expr) bool {
-	t, ok := e.Terms.(*ast.Term)
-	if !ok || len(e.With) > 0 || i.settings == nil {
+	if len(e.With) > 0 {
 		return false
 	}
+	if t, ok := e.Terms.(*ast.Term); ok {
+		v, known := i.setting(t)
+		holds := v != nil && v.Compare(ast.Boolean(false)) != 0
+		return known && holds == e.Negated
+	}
+	if e.Negated || !e.IsCall() || len(e.Operands()) != 2 ||
+		e.Operator().String() != ast.Equal.Name && e.Operator().String() != ast.Equality.Name {
+		return false
+	}
+	a, b := e.Operand(0), e.Operand(1)
+	if _, constant := a.Value.(ast.String); constant {
+		a, b = b, a
+	}
+	want, constant := b.Value.(ast.String)
+	v, known := i.setting(a)
+	return constant && known && (v == nil || v.Compare(want) != 0)
+}
+
+// setting returns the value of a setting, or nil if it is absent. known is false if the term is no
+// setting, or its value is not constant.
+func (i *ruleSelector) setting(t *ast.Term) (v ast.Value, known bool) {
 	ref, ok := t.Value.(ast.Ref)
-	if !ok || len(ref) < 3 || !ref.HasPrefix(settingsRef) {
-		return false
+	if !ok || i.settings == nil || len(ref) < 3 || !ref.HasPrefix(settingsRef) {
+		return nil, false
 	}
-	v, holds := i.settings, true
+	v = i.settings
 	for _, step := range ref[2:] {
 		_, text := step.Value.(ast.String)
 		_, list := v.(*ast.Array) // in data, rules["0"] is an element like rules[0]
 		if !text || list {
-			return false
+			return nil, false
 		}
 		below, err := v.Find(ast.Ref{step})
 		if err != nil {
-			holds = false
-			break
+			return nil, true
 		}
 		v = below
 	}
-	holds = holds && v.Compare(ast.Boolean(false)) != 0
-	return holds == e.Negated
+	return v, true
 }
 
 // needsRuleThatCannotHold reports whether an expression consists only of a reference to a rule that
@@ -223,8 +252,11 @@ func requiredValues(body ast.Body) map[int][]string {
 			f, ok := bound[v]
 			return f, ok
 		case ast.Ref:
-			if v.Equal(schemaStateRef) {
+			switch {
+			case v.Equal(schemaStateRef):
 				return schemaMember, true
+			case v.Equal(unlistedRef):
+				return unlistedMember, true
 			}
 			if len(v) == 2 && v.HasPrefix(ast.InputRootRef) {
 				name, _ := v[1].Value.(ast.String)

@@ -126,8 +126,9 @@ func loadGenerated(dir, source string) (*Stage, error) {
 		return nil, err
 	}
 	return Load(Options{Files: []string{dir}, Data: []string{data},
-		Rules: []string{"tools/readonly"}, Config: map[string]map[string]any{
+		Rules: []string{"tools/readonly", "tools/schema"}, Config: map[string]map[string]any{
 			"tools/readonly": {"except": []any{"x", "y"}},
+			"tools/schema":   {"arguments": "note", "servers": []any{"a", "note"}},
 		}})
 }
 
@@ -446,6 +447,14 @@ func (g *policyGenerator) expression(level, depth int) string {
 			"gatekit.path.disguised(input.params.held)",
 			"gatekit.path.disguised(input.params.arguments) == false")
 	case 34:
+		if g.chance(3) {
+			setting := g.oneOf("not ", "") + "data.config[\"tools/schema\"]." +
+				g.oneOf("arguments", "results", "servers", "servers[0]", "none", "none.below")
+			return g.oneOf(setting+" == \"note\"", setting+" == \"deny\"", setting+" == [\"a\"]",
+				setting+" == data.config[\"tools/schema\"].arguments", setting+" != \"note\"",
+				l+" := "+strings.TrimPrefix(setting, "not ")+"; "+l+" == \"note\"",
+				"\"note\" == "+strings.TrimPrefix(setting, "not "))
+		}
 		return g.oneOf("not ", "") + "data.config[\"tools/readonly\"]." + g.oneOf("except", "none",
 			"except[0]", "except[\"0\"]", "except[\"9\"]", "except[5]", "except.none", "none.below")
 	case 35:

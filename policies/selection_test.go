@@ -48,6 +48,10 @@ deny contains "disguised in another member" if { input.params.arguments.path; ga
 deny contains "arguments that are the string true" if { x := input.params.arguments; x == "true" }
 deny contains "a setting" if { input.kind == "request"; not data.config.nobody.has }
 deny contains "another setting" if { data.config.nobody.has; input.kind == "request" }
+deny contains "a value of a setting" if { data.config.nobody.has == "x"; input.kind == "request" }
+deny contains "not a value of a setting" if { not data.config.nobody.has == "x"; input.kind == "request" }
+note contains "unlisted" if { input.schema.unlisted == "first" }
+note contains "unlisted before" if { input.schema.unlisted in {"again", "never"} }
 deny contains "with another input" if { input.kind == "request"; input.method == "tools/list" with input.method as "tools/list" }
 deny contains "a rule with another input" if { input.kind == "request"; isToolsList with input as {"method": "tools/list"} }
 deny contains "no name" if { not input.name; input.method == "tools/call" }

@@ -89,6 +89,8 @@ type session struct {
 	calls           map[string]int        // by callKey; "" counts the calls of all tools
 	callNameBytes   int                   // size of the keys of calls
 	lastMinute      rateWindow            // the calls of the last minute, by callKey
+	unlistedCalls   map[string]bool       // callKeys of calls that passed for an unlisted tool
+	unlistedBytes   int                   // size of unlistedCalls
 	roots           []byte                // the roots that the client declared last, as JSON
 	definitions     map[string]definition // of listed items; see definitionKey
 	definitionBytes int                   // size of definitions
@@ -190,7 +192,7 @@ func (s *session) updateSize() {
 	s.stateBytes = 0
 	if !s.ended {
 		s.stateBytes = len(s.client) + len(s.capabilities) + len(s.roots) + s.callNameBytes +
-			s.lastMinute.bytes() + sha256.Size*len(s.descriptions) + s.hiddenBytes
+			s.unlistedBytes + s.lastMinute.bytes() + sha256.Size*len(s.descriptions) + s.hiddenBytes
 		for _, l := range s.labels {
 			s.stateBytes += len(l)
 		}
@@ -218,6 +220,8 @@ func (s *session) record(m *mcp.Message, principalLabels []string) {
 		}
 	case m.Kind == mcp.Response && listedItems(m) != nil:
 		s.recordDefinitions(m)
+	case m.Method == "tools/call" && m.Kind == mcp.Request:
+		s.recordUnlistedCall(m)
 	case m.Method == "tools/call" && m.Kind == mcp.Response:
 		if id, ok := mcp.CreatedTaskID(m); ok {
 			s.store.tasks.Add(m.Server, id, m.Principal, m.Name)
@@ -317,6 +321,8 @@ type definition struct {
 	ambiguous bool      // the list has several items of this name; it is unknown which one is used
 	value     ast.Value // raw as a Rego value; set when a rule reads raw and there is room
 	canonical string    // canonical spelling of a resource's URI; "" if it is the URI itself
+	// of raw; set when the schemas of a tool are needed
+	digest *[sha256.Size]byte
 }
 
 // recordDefinitions keeps the definitions of a list. If there is no room for a definition, the

@@ -13,6 +13,7 @@ import (
 	"gatekit/core/mcp"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
@@ -21,14 +22,15 @@ import (
 // Bounds of the check against a tool's schemas. A server chooses the schema and the result, and a
 // client the arguments, so a check must not take long for any of them.
 const (
-	maxSchemaBytes    = 256 << 10 // JSON size of one schema
-	maxSchemaDepth    = 64
-	maxSchemaNodes    = 20_000  // subschemas of one schema
-	maxCheckedBytes   = 1 << 20 // JSON size of the arguments or the result
-	maxCheckSteps     = 200_000 // subschemas that are compared with one value
-	maxSchemaProblems = 5       // that input.schema has
-	maxProblemBytes   = 200
-	maxCachedSchemas  = 8 << 20 // JSON size of the definitions whose schemas are kept compiled
+	maxSchemaBytes     = 256 << 10 // JSON size of one schema
+	maxSchemaDepth     = 64
+	maxSchemaNodes     = 20_000  // subschemas of one schema
+	maxCheckedBytes    = 1 << 20 // JSON size of the arguments or the result
+	maxCheckSteps      = 200_000 // subschemas that are compared with one value
+	maxSchemaProblems  = 5       // that input.schema has
+	maxProblemBytes    = 200
+	maxCachedSchemas   = 8 << 20 // JSON size of the definitions whose schemas are kept compiled
+	maxShorteningDepth = 8       // levels of a value whose long strings are replaced
 )
 
 // schemaCache keeps compiled schemas by the digest of their tool's definition. When it is full, it
@@ -42,9 +44,8 @@ type schemaCache struct {
 // toolSchemas are the compiled schemas of one tool.
 type toolSchemas struct{ input, output *toolSchema }
 
-// of returns the compiled schemas of a tool's definition, as JSON.
-func (c *schemaCache) of(definition []byte) *toolSchemas {
-	key := sha256.Sum256(definition)
+// of returns the compiled schemas of a tool's definition, as JSON with its digest.
+func (c *schemaCache) of(definition []byte, key [sha256.Size]byte) *toolSchemas {
 	c.mu.Lock()
 	known := c.tools[key]
 	c.mu.Unlock()
@@ -72,6 +73,11 @@ func (c *schemaCache) of(definition []byte) *toolSchemas {
 type toolSchema struct {
 	unusable string          // the reason why the schema cannot be compiled, or ""
 	declared map[string]bool // the properties, if the schema neither allows nor forbids others
+
+	// replaces strings in a value whose JSON has at least longStringBytes bytes; "" if the schema
+	// compares the contents of strings of any length
+	longString      string
+	longStringBytes int
 
 	mu     sync.Mutex // held during a check, because steps belongs to the compiled schema
 	schema *jsonschema.Schema
@@ -136,7 +142,55 @@ func (s *toolSchema) compile(raw []byte) (unusable string) {
 	if root, ok := doc.(map[string]any); ok {
 		s.declared = onlyDeclared(root)
 	}
+	if longest, ok := longestCompared(doc, false); ok && longest < maxCheckedBytes {
+		s.longString = strings.Repeat("x", longest+1)
+		s.longStringBytes = max(1<<10, maxCharacterBytes*(longest+1)+len(`""`))
+	}
 	return ""
+}
+
+// maxCharacterBytes is the length of the longest JSON of one character: \ud83d\ude00.
+const maxCharacterBytes = 12
+
+// longestCompared returns the largest number of characters that a schema distinguishes in strings:
+// it treats all longer strings the same. ok is false if there is no such number. constant is set if
+// the schema is below enum or const.
+func longestCompared(schema any, constant bool) (longest int, ok bool) {
+	include := func(n int, bounded bool) bool {
+		longest = max(longest, n)
+		return bounded
+	}
+	switch v := schema.(type) {
+	case string:
+		return len(v), true
+	case []any:
+		for _, item := range v {
+			if !include(longestCompared(item, constant)) {
+				return 0, false
+			}
+		}
+	case map[string]any:
+		for keyword, value := range v {
+			_, isText := value.(string)
+			limit, isNumber := value.(float64)
+			switch {
+			case keyword == "pattern" && isText, keyword == "uniqueItems" && value == true:
+				return 0, false
+			case (keyword == "minLength" || keyword == "maxLength") && isNumber:
+				if !include(int(min(max(limit, 0), maxCheckedBytes)), true) {
+					return 0, false
+				}
+			case isText && !constant && keyword != "const":
+				// a title or another annotation
+			default:
+				if !include(longestCompared(value, constant || keyword == "enum" ||
+					keyword == "const")) {
+					return 0, false
+				}
+			}
+		}
+	}
+	return longest, true
 }
 
 // onlyDeclared returns the properties of a schema that neither allows nor forbids others. It
@@ -252,24 +306,35 @@ func escapePointer(name string) string {
 // schemaResult is the result of a check, as input.schema has it.
 type schemaResult struct {
 	state      string // match, undeclared, mismatch, unlisted, unusable; "" without a schema
+	unlisted   string // for an unlisted tool: first, until a call of it has passed; then again
 	reason     string // why the schema or the value cannot be used
 	problems   []string
 	undeclared []string
 }
 
-// check compares a value, as JSON, with the schema.
-func (s *toolSchema) check(raw []byte) (r schemaResult) {
+// check compares the value at pointer in a message with the schema. A missing value is {}.
+func (s *toolSchema) check(m *mcp.Message, pointer string) (r schemaResult) {
 	if s == nil {
 		return schemaResult{}
 	}
 	if s.unusable != "" {
 		return schemaResult{state: "unusable", reason: s.unusable}
 	}
+	raw, ok := m.Get(pointer)
+	if !ok {
+		raw = []byte("{}")
+	}
 	if len(raw) > maxCheckedBytes {
 		return schemaResult{state: "unusable", reason: "the value is too large to check"}
 	}
 	var v any
-	if err := json.Unmarshal(raw, &v); err != nil {
+	var err error
+	if len(raw) >= s.longStringBytes && s.longString != "" && raw[0] == '{' {
+		v, err = s.decodeInner(m, pointer, raw[0], 0) // without a copy of raw
+	} else {
+		v, err = s.decode(raw, 0)
+	}
+	if err != nil {
 		return schemaResult{state: "unusable", reason: "the value has a number that is too large"}
 	}
 	r.state = "match"
@@ -303,6 +368,41 @@ func (s *toolSchema) check(raw []byte) (r schemaResult) {
 		r.state, r.problems = "mismatch", schemaProblems(invalid)
 	}
 	return r
+}
+
+// decode returns a value, as JSON, for the comparison with the schema. It replaces long strings,
+// because decoding them takes longer than the rest of the comparison.
+func (s *toolSchema) decode(raw []byte, depth int) (v any, err error) {
+	isLong := s.longString != "" && len(raw) >= s.longStringBytes
+	switch {
+	case isLong && raw[0] == '"':
+		return s.longString, nil
+	case isLong && depth < maxShorteningDepth && (raw[0] == '{' || raw[0] == '['):
+		return s.decodeInner(mcp.NewResponse("", raw), "", raw[0], depth)
+	}
+	err = json.Unmarshal(raw, &v, jsontext.AllowInvalidUTF8(true))
+	return v, err
+}
+
+// decodeInner is decode for the object or array at pointer in a message.
+func (s *toolSchema) decodeInner(m *mcp.Message, pointer string, first byte,
+	depth int) (v any, err error) {
+	if first == '{' {
+		members := map[string]any{}
+		m.Members(pointer, func(name string, raw []byte) bool {
+			members[name], err = s.decode(raw, depth+1)
+			return err == nil
+		})
+		return members, err
+	}
+	items := []any{}
+	m.Items(pointer, func(_ int, raw []byte) bool {
+		var item any
+		item, err = s.decode(raw, depth+1)
+		items = append(items, item)
+		return err == nil
+	})
+	return items, err
 }
 
 // schemaProblems returns one text for each problem. The texts have names, but no values, because
@@ -353,28 +453,59 @@ func (s *session) checkSchema(m *mcp.Message) (r schemaResult, ok bool) {
 	if m.Method != "tools/call" || m.Kind != mcp.Request && m.Kind != mcp.Response {
 		return r, false
 	}
-	key, _ := definitionKey(m)
-	s.mu.Lock()
-	d := s.definitions[key]
-	s.mu.Unlock()
-	raw, hasBody := []byte(nil), false
 	if m.Kind == mcp.Response {
-		if raw, hasBody = m.Get("/structuredContent"); !hasBody {
+		if _, has := m.Get("/structuredContent"); !has {
 			return r, false
 		}
 	}
+	schemas, unlisted := s.schemasOf(m)
 	switch {
-	case d.raw == nil || d.ambiguous:
-		return schemaResult{state: "unlisted"}, true
+	case schemas == nil:
+		return schemaResult{state: "unlisted", unlisted: unlisted}, true
 	case m.Kind == mcp.Response:
-		r = s.store.schemas.of(d.raw).output.check(raw)
+		r = schemas.output.check(m, "/structuredContent")
 	default:
-		if raw, hasBody = m.Get("/arguments"); !hasBody {
-			raw = []byte("{}")
-		}
-		r = s.store.schemas.of(d.raw).input.check(raw)
+		r = schemas.input.check(m, "/arguments")
 	}
 	return r, r.state != ""
+}
+
+// schemasOf returns the compiled schemas of the tool that a message calls. If the tool is not
+// listed, it returns nil, and whether an earlier call of the tool has passed: "first" or "again".
+func (s *session) schemasOf(m *mcp.Message) (schemas *toolSchemas, unlisted string) {
+	key, _ := definitionKey(m)
+	s.mu.Lock()
+	d := s.definitions[key]
+	if d.raw == nil || d.ambiguous {
+		defer s.mu.Unlock()
+		if s.unlistedCalls[m.Server+" "+m.Name] {
+			return nil, "again"
+		}
+		return nil, "first"
+	}
+	if d.digest == nil {
+		digest := sha256.Sum256(d.raw)
+		d.digest = &digest
+		s.definitions[key] = d
+	}
+	s.mu.Unlock()
+	return s.store.schemas.of(d.raw, *d.digest), ""
+}
+
+// recordUnlistedCall records that a call of an unlisted tool has passed. s.mu must be held.
+func (s *session) recordUnlistedCall(m *mcp.Message) {
+	definition, _ := definitionKey(m)
+	key, _ := callKey(m)
+	// every key of unlistedCalls is also a key of calls, whose size is bounded
+	if d := s.definitions[definition]; (d.raw == nil || d.ambiguous) && s.calls[key] > 0 {
+		if s.unlistedCalls == nil {
+			s.unlistedCalls = map[string]bool{}
+		}
+		if !s.unlistedCalls[key] {
+			s.unlistedBytes += len(key) + 32
+		}
+		s.unlistedCalls[key] = true
+	}
 }
 
 // schemaValue returns the value of input.schema for a message, or nil if there is none.
@@ -390,8 +521,12 @@ func (s *session) schemaValue(m *mcp.Message) ast.Value {
 		}
 		return ast.ArrayTerm(terms...)
 	}
-	return ast.NewObject([2]*ast.Term{ast.StringTerm("state"), ast.StringTerm(r.state)},
+	value := ast.NewObject([2]*ast.Term{ast.StringTerm("state"), ast.StringTerm(r.state)},
 		[2]*ast.Term{ast.StringTerm("reason"), ast.StringTerm(r.reason)},
 		[2]*ast.Term{ast.StringTerm("problems"), texts(r.problems)},
 		[2]*ast.Term{ast.StringTerm("undeclared"), texts(r.undeclared)})
+	if r.unlisted != "" {
+		value.Insert(ast.StringTerm("unlisted"), ast.StringTerm(r.unlisted))
+	}
+	return value
 }

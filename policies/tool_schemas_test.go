@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -128,12 +130,97 @@ func TestUnlistedToolIsNoted(t *testing.T) {
 	if notes := notesOf(t, s, called("x", `{}`)); notes != "" {
 		t.Errorf("the notes on a listed tool are %q", notes)
 	}
-	if notes := notesOf(t, s, called("y", `{}`)); !strings.Contains(notes, "was not listed") {
-		t.Errorf("the notes on an unlisted tool are %q", notes)
+	for i, want := range []string{"was not listed", "", ""} {
+		notes := notesOf(t, s, called("y", `{}`))
+		if !strings.Contains(notes, want) || want == "" && notes != "" {
+			t.Errorf("call %d of an unlisted tool: the notes are %q, want %q", i+1, notes, want)
+		}
+	}
+	if notes := notesOf(t, s, called("z", `{}`)); !strings.Contains(notes, "was not listed") {
+		t.Errorf("the notes on another unlisted tool are %q", notes)
+	}
+	other := called("y", `{}`)
+	other.Session = "2"
+	if notes := notesOf(t, s, other); !strings.Contains(notes, "was not listed") {
+		t.Errorf("the notes in another session are %q", notes)
 	}
 	s = schemaStage(t, map[string]any{"unlisted": "deny"}, `{"name":"x","inputSchema":{}}`)
-	if !refused(t, s, called("y", `{}`)) || refused(t, s, called("x", `{}`)) {
-		t.Error("want the unlisted tool denied, and the listed tool allowed")
+	for range 2 {
+		if !refused(t, s, called("y", `{}`)) || refused(t, s, called("x", `{}`)) {
+			t.Error("want the unlisted tool denied, and the listed tool allowed")
+		}
+	}
+}
+
+// TestDeniedCallOfUnlistedToolIsNotedLater denies the first call of an unlisted tool. The note is
+// on the first call that passes.
+func TestDeniedCallOfUnlistedToolIsNotedLater(t *testing.T) {
+	dir := t.TempDir()
+	rule := "package gatekit.mine\n\ndeny contains \"no\" if input.params.arguments.bad\n"
+	if err := os.WriteFile(filepath.Join(dir, "p.rego"), []byte(rule), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := policies.Load(policies.Options{Files: []string{dir}, Rules: []string{"tools/schema"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !refused(t, s, called("x", `{"bad":true}`)) {
+		t.Fatal("the first call passed")
+	}
+	if notes := notesOf(t, s, called("x", `{}`)); !strings.Contains(notes, "was not listed") {
+		t.Errorf("the notes on the first call that passes are %q", notes)
+	}
+	if notes := notesOf(t, s, called("x", `{}`)); notes != "" {
+		t.Errorf("the notes on the next call are %q", notes)
+	}
+}
+
+// TestLongStringsAreCompared has arguments with strings that are so long that the check does not
+// decode them.
+func TestLongStringsAreCompared(t *testing.T) {
+	long := strings.Repeat("a", 3<<10)
+	escaped := strings.Repeat(`\ud83d\ude00`, 300) // 300 characters
+	for _, c := range []struct{ schema, value, problem string }{
+		{`{"type":"string"}`, `"` + long + `"`, ""},
+		{`{"type":"string","title":"` + long + `"}`, `"` + long + `"`, ""},
+		{`{"type":"number"}`, `"` + long + `"`, "is of type string, not number"},
+		{`{"type":"number"}`, strings.Repeat("1", 300) + `.` + strings.Repeat("1", 3000), ""},
+		{`{"enum":["b","` + long + `"]}`, `"` + long + `"`, ""},
+		{`{"enum":["b","` + long + `"]}`, `"` + long + `a"`, "none of the allowed values"},
+		{`{"const":["` + long + `"]}`, `["` + long + `"]`, ""},
+		{`{"const":{"pattern":"` + long + `"}}`, `{"pattern":"` + long + `"}`, ""},
+		{`{"const":{"a":"x"}}`, `{"a":"` + long + `"}`, "none of the allowed values"},
+		{`{"maxLength":3072}`, `"` + long + `"`, ""},
+		{`{"maxLength":3071}`, `"` + long + `"`, "the keyword maxLength"},
+		{`{"minLength":3072}`, `"` + long + `"`, ""},
+		{`{"minLength":3073}`, `"` + long + `"`, "the keyword minLength"},
+		{`{"minLength":300,"maxLength":300}`, `"` + escaped + `"`, ""},
+		{`{"minLength":301}`, `"` + escaped + `"`, "the keyword minLength"},
+		{`{"maxLength":299}`, `"` + escaped + `"`, "the keyword maxLength"},
+		{`{"maxLength":1e6}`, `"` + long + `"`, ""},
+		{`{"pattern":"^a*$"}`, `"` + long + `"`, ""},
+		{`{"pattern":"^a*$"}`, `"` + long + `b"`, "the keyword pattern"},
+		{`{"properties":{"pattern":{"maxLength":9}}}`, `{"pattern":"` + long + `"}`,
+			"/v/pattern does not match the keyword maxLength"},
+		{`{"uniqueItems":true}`, `["` + long + `","` + long + `b"]`, ""},
+		{`{"uniqueItems":true}`, `["` + long + `","` + long + `"]`, "the keyword uniqueItems"},
+		{`{"items":{"properties":{"t":{"type":"string","maxLength":9}}}}`,
+			`[{"t":"x"},{"t":"` + long + `"},{"` + long + `":1}]`,
+			"/v/1/t does not match the keyword maxLength"},
+		{`{"propertyNames":{"maxLength":9}}`, `{"` + long + `":1}`, "the keyword"},
+		{`{"items":{"maxItems":1}}`, `[[],["` + long + `"],["` + long + `","x"]]`,
+			"/v/2 does not match the keyword maxItems"},
+		{`{"type":"string"}`, `"\ud800` + long + `"`, ""},
+		{`{"type":"string"}`, `"\ud800"`, ""},
+		{`{"items":{"type":"string"}}`, `[` + strings.Repeat(`[`, 20) + `"` + long + `"` +
+			strings.Repeat(`]`, 20) + `]`, "/v/0 is of type array, not string"},
+	} {
+		s := schemaStage(t, nil, `{"name":"x","inputSchema":{"properties":{"v":`+c.schema+`}}}`)
+		notes := notesOf(t, s, called("x", `{"v":`+c.value+`}`))
+		if c.problem == "" && notes != "" || !strings.Contains(notes, c.problem) {
+			t.Errorf("%.80s with %.60s: the notes are %.200q, want %q", c.schema, c.value, notes,
+				c.problem)
+		}
 	}
 }
 

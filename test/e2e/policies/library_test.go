@@ -533,6 +533,7 @@ func TestSchemaRuleAddsNotes(t *testing.T) {
 					}
 				}
 				wantNote(toolCall("get", `{"what":7}`), "the tool was not listed in this session")
+				wantNote(toolCall("get", `{"what":7}`), "")
 				harness.ListAll(t, c, "tools/list", "tools")
 				wantNote(toolCall("get", `{"what":["/data/a"]}`),
 					"argument /what matches none of the allowed forms")

@@ -3,8 +3,8 @@
 # description: |
 #   Compares the arguments of a call with the inputSchema that the server listed for the tool in
 #   this session, and structuredContent of the result with the outputSchema. Formats such as "email"
-#   are not checked. If the tool was not listed, or its schema cannot be compiled, the rule adds a
-#   note. The check is bounded in size, depth and steps, and loads no other documents.
+#   are not checked. If the tool was not listed, the rule adds a note to its first call that passes
+#   in the session. If the schema cannot be compiled, the rule adds a note. The check is bounded in size, depth and steps, and loads no other documents.
 #   Settings:
 #     arguments: "deny" denies arguments that do not match (default: "note", in the audit record).
 #     results: "deny" denies results that do not match (default: "note").
@@ -74,7 +74,7 @@ note contains "the tool was not listed in this session, so its arguments are not
 	input.kind == "request"
 	object.get(config, "unlisted", "note") == "note"
 	applies
-	input.schema.state == "unlisted"
+	input.schema.unlisted == "first"
 }
 
 note contains sprintf("the arguments are not checked: %s", [input.schema.reason]) if {

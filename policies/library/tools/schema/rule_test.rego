@@ -10,7 +10,9 @@ with_problem := {"state": "mismatch", "reason": "", "problems": ["/x is of type 
 
 with_undeclared := {"state": "undeclared", "reason": "", "problems": [], "undeclared": ["y"]}
 
-unlisted := {"state": "unlisted", "reason": "", "problems": [], "undeclared": []}
+unlisted := {"state": "unlisted", "unlisted": "first", "reason": "", "problems": [], "undeclared": []}
+
+again := {"state": "unlisted", "unlisted": "again", "reason": "", "problems": [], "undeclared": []}
 
 unusable := {"state": "unusable", "reason": "the schema is too large", "problems": [], "undeclared": []}
 
@@ -21,6 +23,7 @@ test_problems_are_notes_by_default if {
 	schema.note == {"structuredContent /x is of type number, not string"} with input as result(with_problem)
 	count(schema.note) == 0 with input as call(with_undeclared)
 	count(schema.note) == 1 with input as call(unlisted)
+	count(schema.note) == 0 with input as call(again)
 	count(schema.note) == 0 with input as result(unlisted)
 	count(schema.note) == 1 with input as call(unusable)
 	count(schema.note) == 1 with input as result(unusable)
@@ -33,6 +36,7 @@ test_settings_deny if {
 	count(schema.deny) == 1 with input as call(with_undeclared) with data.config as {"tools/schema": {"undeclared": "deny"}}
 	count(schema.note) == 1 with input as call(with_undeclared) with data.config as {"tools/schema": {"undeclared": "note"}}
 	count(schema.deny) == 1 with input as call(unlisted) with data.config as {"tools/schema": {"unlisted": "deny"}}
+	count(schema.deny) == 1 with input as call(again) with data.config as {"tools/schema": {"unlisted": "deny"}}
 	count(schema.deny) == 0 with input as call(unusable) with data.config as {"tools/schema": {"arguments": "deny", "undeclared": "deny", "unlisted": "deny", "results": "deny"}}
 	count(schema.deny) == 0 with input as call(with_problem) with data.config as {"tools/schema": {"arguments": "deny", "servers": ["other"]}}
 }

@@ -6,6 +6,7 @@ import (
 
 	"gatekit/core/mcp"
 	"gatekit/plugins/sdk/scan"
+	"gatekit/plugins/sdk/scan/eight"
 )
 
 // kind is a kind of personal data. String returns its name in the configuration.
@@ -44,31 +45,10 @@ type finder struct {
 	exclude    []string        // entries of the option email.exclude, in lower case
 }
 
-// findAll returns the personal data in s, in the order of s and without overlaps. The name of the
-// leaf's member is context for the numbers in s.
-func (f *finder) findAll(ctx context.Context, e *messageEffort, s string,
-	leaf mcp.Leaf) ([]detection, error) {
-	folded, offsets := fold(s)
-	t := search{finder: f, messageEffort: e, text: folded, leaf: leaf}
-	t.run(ctx)
-	for i := range t.detections {
-		d := &t.detections[i]
-		d.value = folded[d.From:d.To]
-		d.Span = offsets.original(d.Span)
-	}
-	return t.detections, t.err
-}
-
-// messageEffort counts the expensive steps in the search of one message, over all its texts.
-type messageEffort struct {
-	steps        int // calls of checkContext
-	phoneLookups int // numbers that the phone library has checked
-}
-
-// search is the search of one text.
+// search is the search of the texts of one message, one after the other. It counts the expensive
+// steps over all texts.
 type search struct {
 	*finder
-	*messageEffort
 	text       string
 	leaf       mcp.Leaf
 	detections []detection
@@ -76,6 +56,23 @@ type search struct {
 	err        error
 
 	current digitGroups // the number that is being examined
+
+	steps        int // calls of checkContext
+	phoneLookups int // numbers that the phone library has checked
+}
+
+// findAll returns the personal data in s, in the order of s and without overlaps. The name of the
+// leaf's member is context for the numbers in s.
+func (t *search) findAll(ctx context.Context, s string, leaf mcp.Leaf) ([]detection, error) {
+	folded, offsets := fold(s)
+	t.text, t.leaf, t.detections, t.lastEnd = folded, leaf, nil, 0
+	t.run(ctx)
+	for i := range t.detections {
+		d := &t.detections[i]
+		d.value = folded[d.From:d.To]
+		d.Span = offsets.original(d.Span)
+	}
+	return t.detections, t.err
 }
 
 // Classes of bytes.
@@ -112,18 +109,34 @@ func isAlnum(c byte) bool  { return byteClasses[c]&(digitByte|letterByte) != 0 }
 // return the index at which the search goes on.
 func (t *search) run(ctx context.Context) {
 	s := t.text
-	for i := 0; i < len(s) && t.err == nil; {
-		switch c := s[i]; {
-		case byteClasses[c]&triggerByte == 0:
-			i++
-		case c == '@':
+	for i := 0; t.err == nil; {
+		if i = nextTrigger(s, i); i >= len(s) {
+			return
+		}
+		switch s[i] {
+		case '@':
 			i = max(i+1, t.findEmail(ctx, i))
-		case c == ':':
+		case ':':
 			i = max(i+1, t.findIPv6(ctx, i))
 		default:
 			i = t.scanNumber(ctx, i)
 		}
 	}
+}
+
+// nextTrigger returns the index of the next digit, ":" or "@" from i on, or len(s). No personal
+// data is without such a character.
+func nextTrigger(s string, i int) int {
+	for ; i+8 <= len(s); i += 8 {
+		x := eight.Load(s, i)
+		if flags := eight.Between(x, '0', ':') | eight.Equal(x, '@'); flags != 0 {
+			return i + eight.First(flags)
+		}
+	}
+	for i < len(s) && byteClasses[s[i]]&triggerByte == 0 {
+		i++
+	}
+	return i
 }
 
 // scanNumber examines the run of digits at i and returns where the search goes on.

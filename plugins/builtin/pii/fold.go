@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"gatekit/plugins/sdk/scan"
+	"gatekit/plugins/sdk/scan/eight"
 )
 
 // offsetMap maps indexes in a folded text to indexes in the original text. It is nil if both texts
@@ -51,10 +52,7 @@ func (p offsetMap) width(i int) int {
 // fold returns s with spaces, hyphens, digits and letters that look like ASCII replaced by ASCII,
 // and without invisible characters.
 func fold(s string) (string, offsetMap) {
-	i := 0
-	for i < len(s) && s[i] < utf8.RuneSelf {
-		i++
-	}
+	i := eight.ASCIIPrefix(s)
 	if i == len(s) {
 		return s, nil
 	}
@@ -97,6 +95,8 @@ var scriptZeros = []rune{0x660, 0x6F0, 0x966, 0x9E6, 0xA66, 0xAE6, 0xB66, 0xBE6,
 // stays.
 func foldRune(r rune) (to byte, ok bool) {
 	switch {
+	case r > 0xAD && r < 0x660, r > 0x3000 && r < 0xFE58: // most letters beyond ASCII
+		return 0, false
 	case r == 0xA0, r >= 0x2000 && r <= 0x200A, r == 0x202F, r == 0x205F, r == 0x3000:
 		return ' ', true
 	case r >= 0x2010 && r <= 0x2015, r == 0x2212, r == 0xFE58, r == 0xFE63:

@@ -58,7 +58,7 @@ func (s *stage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error
 	}
 	var (
 		found      summary
-		effort     messageEffort
+		search     = search{finder: &s.finder}
 		unchanged  = unchangedPlaces{message: m}
 		redactions []scan.Redaction
 		err        error
@@ -68,7 +68,7 @@ func (s *stage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error
 			return false
 		}
 		var detections []detection
-		if detections, err = s.findInText(ctx, &effort, t); err != nil {
+		if detections, err = s.findInText(ctx, &search, t); err != nil {
 			return false
 		}
 		if len(detections) == 0 || isProtocolValue(m, t) {
@@ -90,12 +90,14 @@ func (s *stage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error
 		}
 		return true
 	})
-	reason := "personal data: " + found.String()
 	switch {
 	case err != nil:
 		return sdk.Verdict{}, fmt.Errorf("search for personal data: %w", err)
 	case found.total == 0:
 		return sdk.Allow(), nil
+	}
+	reason := "personal data: " + found.String()
+	switch {
 	case found.block:
 		return sdk.Deny(reason, found.findings...), nil
 	case len(redactions) == 0:
@@ -112,13 +114,13 @@ func (s *stage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error
 
 // findInText returns the personal data in a text. Data in an encoded run has the span of the run,
 // so spans may overlap: scan.Redact merges them.
-func (s *stage) findInText(ctx context.Context, e *messageEffort,
+func (s *stage) findInText(ctx context.Context, search *search,
 	t scan.Text) ([]detection, error) {
 	plain := t.Value
 	if t.Kind == mcp.NumberLeaf {
 		plain = integerForm(plain)
 	}
-	detections, err := s.finder.findAll(ctx, e, plain, t.Leaf)
+	detections, err := search.findAll(ctx, plain, t.Leaf)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +135,7 @@ func (s *stage) findInText(ctx context.Context, e *messageEffort,
 	unencoded := len(detections)
 	t.Decoded(func(text string, run scan.Span) bool {
 		var inRun []detection
-		if inRun, err = s.finder.findAll(ctx, e, text, t.Leaf); err != nil {
+		if inRun, err = search.findAll(ctx, text, t.Leaf); err != nil {
 			return false
 		}
 		for _, d := range inRun {

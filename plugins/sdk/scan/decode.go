@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"gatekit/core/mcp"
+	"gatekit/plugins/sdk/scan/eight"
 )
 
 // Limits of decoding.
@@ -145,23 +146,47 @@ func unescape(s string) string {
 // decodeBase64 decodes the base64 runs in s.
 func (d *decoder) decodeBase64(s string, outer Span, depth int) {
 	joined := 0 // lines before this index were joined before, and were not base64 together
-	for i := 0; i+minBase64 <= len(s) && !d.done; {
-		// Every run that is long enough and begins between i and j contains the byte at j.
-		j := i + minBase64 - 1
-		if classes[s[j]]&anyBase64 == 0 {
-			i = j + 1
+	for i := 0; !d.done; {
+		run := NextBase64(s, i, minBase64)
+		if run.From == len(s) {
+			return
+		}
+		i, joined = d.decodeLines(s, run.From, run.To, joined, outer, depth)
+	}
+}
+
+// NextBase64 returns the first run of n or more characters of base64 in s, from index i on. A run
+// may have characters of both alphabets, and "=" anywhere. n must be at least 16. If there is no
+// such run, NextBase64 returns an empty span at the end of s.
+func NextBase64(s string, i, n int) Span {
+	// Each run of 16 characters has eight of them that begin at a multiple of eight from start on.
+	start := i
+	for i+8 <= len(s) {
+		x := eight.Load(s, i)
+		if eight.Below(x, '+')|eight.NonASCII(x) != 0 || !isBase64(s[i:i+8]) {
+			i += 8
 			continue
 		}
-		from := j
-		for from > i && classes[s[from-1]]&anyBase64 != 0 {
-			from--
+		run := Span{i, endOfRun(s, i+8)}
+		for run.From > start && classes[s[run.From-1]]&anyBase64 != 0 {
+			run.From--
 		}
-		to := endOfRun(s, j)
-		if to-from >= minBase64 {
-			to, joined = d.decodeLines(s, from, to, joined, outer, depth)
+		if run.To-run.From >= n {
+			return run
 		}
-		i = to
+		start, i = run.To, run.To
 	}
+	return Span{len(s), len(s)}
+}
+
+// isBase64 reports whether all characters of s may be in base64.
+func isBase64(s string) bool {
+	for i := range len(s) {
+		if classes[s[i]]&anyBase64 == 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // endOfRun returns the end of the base64 run that contains s[i].

@@ -79,9 +79,8 @@ func isCursor(t scan.Text) bool {
 		classifyName(name) == cursorName
 }
 
-// copySearch finds many secrets in a text in one pass. It is an Aho-Corasick automaton, like
-// [automaton], but distinguishes small and capital letters, and its transitions are in a map. So
-// its size is linear in the length of the secrets.
+// copySearch finds many secrets in a text in one pass. It is an Aho-Corasick automaton whose
+// transitions are in a map, so its size is linear in the length of the secrets.
 type copySearch struct {
 	next   map[uint64]int32 // the next state, by state<<8 | byte
 	fail   []int32          // by state

@@ -171,10 +171,11 @@
 //
 // # Why it is fast
 //
-// One pass of an automaton over a text (automaton.go) finds the words with which secrets, or the
-// names before secrets, begin. prefix.go derives these words from the regexes, together with the
-// sets of bytes with which a match can begin. A regex for "name = value" is split (assignment.go),
-// so that the name, the operator and the beginning of the value are checked before the regex is
+// One pass over a text (wordfinder.go) finds the words with which secrets, or the names before
+// secrets, begin. At most places of the text, the pass only tests a bit, which a hash of three
+// bytes selects. prefix.go derives the words from the regexes, together with the sets of bytes with
+// which a match can begin. A regex for "name = value" is split (assignment.go), so that the name,
+// the operator and the beginning of the value are checked before the regex is
 // tried. In a text of 64 KiB, a few windows of some hundred bytes remain. The regex is matched
 // against these windows, and the other conditions of its rule are checked: group, entropy, allow
 // lists. Regexes are compiled when they are first needed.

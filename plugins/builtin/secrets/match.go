@@ -27,31 +27,28 @@ func (set *ruleset) find(ctx context.Context, s string, found []detection) []det
 	}
 	var windows windowSet
 	var searched map[*rule]int // the index up to which each rule's finder has searched s
-	set.automaton.scan(s, func(end int, words []int32) bool {
-		for _, w := range words {
-			begin := end - set.wordLengths[w]
-			for i := range set.anchors[w] {
-				a := &set.anchors[w][i]
-				r := a.rule
-				at, ok := a.window(s, begin, end)
-				switch {
-				case !ok || r.finder != nil && begin < searched[r]:
-					continue
-				case r.finder == nil:
-					windows.add(window{r, at})
-					continue
-				case ctx.Err() != nil:
-					return false
-				}
-				secrets, until := r.finder(s, begin)
-				if searched == nil {
-					searched = make(map[*rule]int)
-				}
-				searched[r] = until
-				for _, secret := range secrets {
-					if !set.isAllowed(r, s, secret, secret) {
-						found = append(found, detection{r.id, secret, r.isGeneric()})
-					}
+	set.words.scan(s, func(begin, end int, word int32) bool {
+		for i := range set.anchors[word] {
+			a := &set.anchors[word][i]
+			r := a.rule
+			at, ok := a.window(s, begin, end)
+			switch {
+			case !ok || r.finder != nil && begin < searched[r]:
+				continue
+			case r.finder == nil:
+				windows.add(window{r, at})
+				continue
+			case ctx.Err() != nil:
+				return false
+			}
+			secrets, until := r.finder(s, begin)
+			if searched == nil {
+				searched = make(map[*rule]int)
+			}
+			searched[r] = until
+			for _, secret := range secrets {
+				if !set.isAllowed(r, s, secret, secret) {
+					found = append(found, detection{r.id, secret, r.isGeneric()})
 				}
 			}
 		}

@@ -12,12 +12,11 @@ import (
 
 // ruleset is the rules of a stage, ready to search texts with. It is immutable.
 type ruleset struct {
-	rules       []*rule
-	automaton   *automaton // finds the words of all anchors
-	wordLengths []int      // by word
-	anchors     [][]anchor // by word
-	nameWords   *automaton // finds the words of names in assignments
-	allowlists  []allowlist
+	rules      []*rule
+	words      *wordFinder // finds the words of all anchors
+	anchors    [][]anchor  // by word
+	nameWords  *wordFinder // finds the words of names in assignments
+	allowlists []allowlist
 }
 
 // rule is a rule in use.
@@ -83,8 +82,25 @@ func newRuleset(sources []ruleSource, everywhere allowlist) (*ruleset, error) {
 			return nil, fmt.Errorf("rule %q: %w", s.ID, err)
 		}
 	}
-	b.set.automaton, b.set.nameWords = newAutomaton(b.words), newAutomaton(b.nameWords)
+	b.set.words = newWordFinder(b.words, b.beginnings())
+	b.set.nameWords = newWordFinder(b.nameWords, nil)
 	return b.set, nil
+}
+
+// beginnings returns, for each word, what the texts at the word begin with; nil if the word is
+// searched everywhere.
+func (b *rulesetBuilder) beginnings() [][]prefix {
+	all := make([][]prefix, len(b.words))
+	for w, anchors := range b.set.anchors {
+		for _, a := range anchors {
+			if a.kind == nearKeyword {
+				all[w] = nil
+				break
+			}
+			all[w] = append(all[w], a.prefix[a.offset:])
+		}
+	}
+	return all
 }
 
 func (b *rulesetBuilder) addRule(s ruleSource) (err error) {
@@ -184,7 +200,6 @@ func (b *rulesetBuilder) addAnchor(word string, a anchor) {
 		n = len(b.words)
 		b.numbers[word] = n
 		b.words = append(b.words, word)
-		b.set.wordLengths = append(b.set.wordLengths, len(word))
 		b.set.anchors = append(b.set.anchors, nil)
 	}
 	b.set.anchors[n] = append(b.set.anchors[n], a)

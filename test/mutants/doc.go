@@ -1,8 +1,8 @@
-// Mutants measures how well the tests of a package notice a wrong line of code. It runs
-// go-gremlins, which changes the production code of the package in one place ("<" to "<=", "==" to
-// "!=", "+" to "-"), runs the package's own tests, and does the same for each such place. A changed
-// program is a mutant. A mutant that fails the tests is killed. A mutant that passes them survives,
-// and so does a mutant in a line that no test runs.
+// Mutants measures how well the tests of a package notice a wrong line of code. It changes the
+// production code of the package in one place ("<" to "<=", "==" to "!=", "+" to "-"), runs the
+// package's own tests, and does the same for each such place. A changed program is a mutant. A
+// mutant that fails the tests is killed. A mutant that passes them survives, and so does a mutant
+// in a line that no test runs.
 //
 // The command fails if a mutant survives that the package's list of survivors does not have. From
 // the top folder of the repository:
@@ -14,8 +14,19 @@
 //	go run ./test/mutants -base main -time 60s          # as .ci/run calls it
 //
 // With -base and without packages, the command checks the packages that have a list and whose
-// production files differ from the commit. After -time it stops and prints what it left out. This
-// is no failure.
+// production files differ from the commit. After -time it stops and prints how many mutants it did
+// not test. This is no failure.
+//
+// # The mutants
+//
+//	ARITHMETIC_BASE        + - * / %        becomes  - + / * *
+//	CONDITIONALS_BOUNDARY  < <= > >=        becomes  <= < >= >
+//	CONDITIONALS_NEGATION  == != < <= > >=  becomes  != == >= > <= <
+//	INCREMENT_DECREMENT    ++ --            becomes  -- ++
+//	INVERT_NEGATIVES       -x               becomes  +x
+//
+// These are the default mutants of go-gremlins. It builds each mutant and runs all tests against
+// it, which takes hours for package policies.
 //
 // # The list of survivors
 //
@@ -35,9 +46,18 @@
 //
 // # How the tests run
 //
-// Do not change the package while the command runs.
+// The command builds one program that has all mutants of a package. In that program, a switch
+// replaces each operator, and an environment variable selects the switch that is on (rewriter). At
+// first, the command runs each test alone while all switches are off. So it learns how long the
+// test takes and which switches it reaches. Then it runs, for each mutant, the tests that reach the
+// mutant's switch. The fastest tests run first, and the first failure ends the run.
 //
-// The tests run with -short. A mutant that does not compile is left out; go-gremlins alone would
-// call it killed. A mutant whose tests take five times as long as the tests of the unchanged
-// package, and five seconds more, is killed. So is a mutant that uses more than 3 GB of memory.
+// A switch cannot replace an operator of a constant. Such a mutant has a program of its own, and
+// all tests run against it. A mutant that does not compile is left out.
+//
+// The tests run with -short. A mutant is killed if its tests take more than five times as long as
+// without the mutant and five seconds more, or five times as much processor time and two seconds
+// more. So is a mutant that uses more than 2 GB of memory. If a test fails while all switches are
+// off, the command prints the failure and leaves the test out. A test of the number of allocations
+// may fail so.
 package main

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -12,16 +13,15 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
 )
 
 func main() {
-	if filepath.Base(os.Args[0]) == "go" {
-		os.Exit(runGo(os.Args[1:]))
-	}
 	c := checker{out: os.Stdout, top: "."}
 	flag.StringVar(&c.base, "base", "",
 		"check only mutants in lines that differ from this `commit`")
@@ -92,10 +92,6 @@ func (c checker) run(ctx context.Context, folders []string) error {
 		return err
 	}
 	defer os.RemoveAll(temp)
-	g, err := newGremlins(ctx, temp)
-	if err != nil && ctx.Err() == nil {
-		return err
-	}
 	var failed error
 	for _, folder := range folders {
 		folder = filepath.ToSlash(filepath.Clean(folder))
@@ -103,11 +99,11 @@ func (c checker) run(ctx context.Context, folders []string) error {
 			fmt.Fprintf(c.out, "%s: left out, the time is over\n", folder)
 			continue
 		}
-		found, err := g.test(ctx, c, folder)
-		if err != nil {
+		found, err := c.test(ctx, folder, temp)
+		if err != nil && ctx.Err() == nil {
 			return fmt.Errorf("%s: %w", folder, err)
 		}
-		if err := c.report(folder, found, ctx.Err() == nil); errors.Is(err, errSurvivors) {
+		if err := c.report(folder, found); errors.Is(err, errSurvivors) {
 			failed = err
 		} else if err != nil {
 			return fmt.Errorf("%s: %w", folder, err)
@@ -119,9 +115,40 @@ func (c checker) run(ctx context.Context, folders []string) error {
 	return failed
 }
 
+// test tests the mutants of the package in a folder. If ctx ends, the others stay untested.
+func (c checker) test(ctx context.Context, folder, temp string) ([]*mutant, error) {
+	p, err := loadPackage(ctx, filepath.Join(c.top, folder))
+	if err != nil {
+		return nil, err
+	}
+	if c.file != "" && !p.has(c.file) {
+		return nil, fmt.Errorf("-file %s: the package has no such file", c.file)
+	}
+	r := rewriter{inScope: func(file string, _ int) bool { return c.file == "" || c.file == file }}
+	if c.base != "" {
+		changed, err := c.changedLines(ctx, folder)
+		if err != nil {
+			return nil, err
+		}
+		isFile := r.inScope
+		r.inScope = func(file string, line int) bool {
+			return isFile(file, line) && changed[file][line]
+		}
+	}
+	files := r.rewrite(p)
+	if len(r.mutants) == 0 {
+		return nil, nil
+	}
+	t := tester{goPackage: p, temp: temp, workers: c.workers}
+	failed, err := t.testAll(ctx, r.mutants, files)
+	for _, test := range failed {
+		fmt.Fprintf(c.out, "%s: %s", folder, test)
+	}
+	return r.mutants, err
+}
+
 // report compares the mutants of a package with its list of survivors and prints the result.
-// complete reports whether all mutants were tested.
-func (c checker) report(folder string, found []mutant, complete bool) error {
+func (c checker) report(folder string, found []*mutant) error {
 	list := c.list(folder)
 	listed, err := readSurvivors(list)
 	if err != nil {
@@ -140,6 +167,7 @@ func (c checker) report(folder string, found []mutant, complete bool) error {
 		}
 	}
 	r := compare(found, listed)
+	complete := r.untested == 0
 	if c.update && complete {
 		if err := writeSurvivors(list, append(others, r.current...)); err != nil {
 			return err
@@ -154,9 +182,6 @@ func (c checker) report(folder string, found []mutant, complete bool) error {
 	}
 	if c.base != "" {
 		scope += " in changed lines"
-	}
-	if !complete {
-		scope += " (the time is over, the others were left out)"
 	}
 	fmt.Fprintf(c.out, "%s: %s%s\n", folder, r.summary(), scope)
 	if complete && c.base == "" && !c.update {
@@ -198,4 +223,32 @@ func (c checker) changedPackages() ([]string, error) {
 		}
 	}
 	return folders, nil
+}
+
+// changedLines returns the lines of each file in a folder that differ from the base.
+func (c checker) changedLines(ctx context.Context, folder string) (map[string]map[int]bool, error) {
+	git := exec.CommandContext(ctx, "git", "diff", "--unified=0", "--relative", "--no-prefix",
+		"--no-ext-diff", "--no-color", "--merge-base", c.base, "--", ".")
+	git.Dir = filepath.Join(c.top, folder)
+	git.Stderr = os.Stderr
+	out, err := git.Output()
+	if err != nil {
+		return nil, fmt.Errorf("compare with the commit %s: %w", c.base, err)
+	}
+	changed := map[string]map[int]bool{}
+	hunk := regexp.MustCompile(`^@@ -\S+ \+(\d+)(?:,(\d+))? @@`)
+	file := ""
+	for line := range strings.Lines(string(out)) {
+		if name, ok := strings.CutPrefix(line, "+++ "); ok {
+			file = strings.TrimSpace(name)
+			changed[file] = map[int]bool{}
+		} else if m := hunk.FindStringSubmatch(line); m != nil {
+			first, _ := strconv.Atoi(m[1])
+			count, _ := strconv.Atoi(cmp.Or(m[2], "1"))
+			for i := range count {
+				changed[file][first+i] = true
+			}
+		}
+	}
+	return changed, nil
 }

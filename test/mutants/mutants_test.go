@@ -13,14 +13,6 @@ import (
 	"time"
 )
 
-// TestMain runs the test binary as the go command if gremlins calls it so.
-func TestMain(m *testing.M) {
-	if filepath.Base(os.Args[0]) == "go" {
-		os.Exit(runGo(os.Args[1:]))
-	}
-	os.Exit(m.Run())
-}
-
 // limits is a module with one package. The package's test also passes if Allowed compares with <=.
 // The test does not call Sign.
 var limits = map[string]string{
@@ -84,18 +76,12 @@ func check(t *testing.T, c checker, folders ...string) (string, error) {
 	var out bytes.Buffer
 	c.out, c.workers = &out, 1
 	err := c.run(t.Context(), folders)
-	if err != nil && strings.Contains(err.Error(), "install go-gremlins") {
-		if os.Getenv("GATEKIT_TEST_REQUIRE") == "1" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
 	return out.String(), err
 }
 
 func TestOnlySurvivorsWithoutAReasonFail(t *testing.T) {
 	if testing.Short() {
-		t.Skip("left out by -short: builds go-gremlins")
+		t.Skip("left out by -short: builds test binaries")
 	}
 	top := t.TempDir()
 	writeFiles(t, top, limits)
@@ -133,9 +119,129 @@ func TestOnlySurvivorsWithoutAReasonFail(t *testing.T) {
 	}
 }
 
+// Each mutant of the package is killed, except for those in the function Untested.
+func TestEveryOperatorIsMutated(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left out by -short: builds test binaries")
+	}
+	top := t.TempDir()
+	writeFiles(t, top, map[string]string{
+		"go.mod": limits["go.mod"],
+		"all/all.go": `package all
+
+import (
+	"errors"
+	"time"
+)
+
+const Size = 2 * 8
+
+var ErrNone = errors.New("none" + " at all")
+
+type Bits [Size / 4]uint8
+
+func Arithmetic[T int | float64](a, b T) (T, T, T, T) { return a + b, a - b, a * b, a / b }
+
+func Rest(n int) int { return n % 10 }
+
+func Negative(n int64) (int64, int64) { return -n, -1 }
+
+func Wait(n int) time.Duration { return time.Duration(n) * time.Second }
+
+func Compared(a, b float64) [6]bool { return [6]bool{a < b, a <= b, a > b, a >= b, a == b, a != b} }
+
+func Count(words []string) (counts map[string]int, left int) {
+	counts, left = map[string]int{}, len(words)
+	for i := 0; i < len(words); i++ {
+		counts[words[i]]++
+		left--
+	}
+	return counts, left
+}
+
+func Find(err error, f func(int) bool) (found int) {
+	for n := range 5 {
+		if f != nil && func() bool { return err == nil || errors.Is(err, ErrNone) != f(n+1) }() {
+			found++
+		}
+	}
+	return found
+}
+
+func Endless(n int) int {
+	for n < 3 {
+		n++
+	}
+	return n
+}
+
+func Untested(n int) bool {
+	return n+1 > 5
+}
+`,
+		"all/all_test.go": `package all
+
+import (
+	"errors"
+	"maps"
+	"os"
+	"testing"
+	"time"
+)
+
+func TestAll(t *testing.T) {
+	if a, b, c, d := Arithmetic(6, 2); Size != 16 || a != 8 || b != 4 || c != 12 || d != 3 {
+		t.Error("arithmetic")
+	}
+	if len(Bits{}) != 4 || Rest(21) != 1 || Wait(2) != 2*time.Second {
+		t.Error("constants")
+	}
+	if a, b := Negative(5); a != -5 || b != -1 {
+		t.Error("negative")
+	}
+	if Compared(1, 1) != [6]bool{false, true, false, true, true, false} ||
+		Compared(1, 2) != [6]bool{true, true, false, false, false, true} {
+		t.Error("compared")
+	}
+}
+
+func TestLoops(t *testing.T) {
+	if Endless(0) != 3 {
+		t.Error("endless")
+	}
+	if counts, left := Count([]string{"a", "b", "a"}); left != 0 ||
+		!maps.Equal(counts, map[string]int{"a": 2, "b": 1}) {
+		t.Error("count")
+	}
+	isSmall := func(n int) bool { return n < 3 }
+	if Find(nil, isSmall) != 5 || Find(ErrNone, isSmall) != 3 || Find(nil, nil) != 0 ||
+		Find(errors.New("x"), isSmall) != 2 {
+		t.Error("find")
+	}
+}
+
+func TestThatNeedsTheUnchangedProgram(t *testing.T) {
+	if _, ok := os.LookupEnv("MUTANTS_REACHED"); ok {
+		t.Error("changed")
+	}
+}
+`,
+	})
+	out, err := check(t, checker{top: top}, "all")
+	for _, want := range []string{
+		"all: TestThatNeedsTheUnchangedProgram: left out, it fails without a mutant\n",
+		"line = 'return n{{+}}1 > 5'\n", "line = 'return n+1 {{>}} 5'\n",
+		"all: 33 killed, 3 survive: ",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("got the error %v and the output\n%s\nwant %q in it", err, out, want)
+		}
+	}
+}
+
 func TestOnlyOneFileIsMutated(t *testing.T) {
 	if testing.Short() {
-		t.Skip("left out by -short: builds go-gremlins")
+		t.Skip("left out by -short: builds test binaries")
 	}
 	top := t.TempDir()
 	writeFiles(t, top, limits)
@@ -167,7 +273,7 @@ func TestOnlyOneFileIsMutated(t *testing.T) {
 
 func TestOnlyChangedLinesAreMutated(t *testing.T) {
 	if testing.Short() {
-		t.Skip("left out by -short: builds go-gremlins")
+		t.Skip("left out by -short: builds test binaries")
 	}
 	top := t.TempDir()
 	writeFiles(t, top, limits)
@@ -208,24 +314,28 @@ func TestSurvivorsAreCompared(t *testing.T) {
 		return survivor{File: "a.go", Func: "f", Mutant: "CONDITIONALS_BOUNDARY", Line: line,
 			Why: why}
 	}
-	alive := func(line string) mutant { return mutant{survivor: entry(line, "")} }
-	killed := func(line string) mutant { return mutant{survivor: entry(line, ""), killed: true} }
+	alive := func(line string) *mutant {
+		return &mutant{survivor: entry(line, ""), outcome: survived}
+	}
+	killed := func(line string) *mutant {
+		return &mutant{survivor: entry(line, ""), outcome: killed}
+	}
 	for _, tt := range []struct {
 		name               string
-		found              []mutant
+		found              []*mutant
 		listed             []survivor
 		unexplained, stale int
 	}{
-		{"a survivor that is not listed", []mutant{alive("a {{<}} b")}, nil, 1, 0},
-		{"a survivor that is listed", []mutant{alive("a {{<}} b")},
+		{"a survivor that is not listed", []*mutant{alive("a {{<}} b")}, nil, 1, 0},
+		{"a survivor that is listed", []*mutant{alive("a {{<}} b")},
 			[]survivor{entry("a {{<}} b", "equal")}, 0, 0},
-		{"a survivor that is listed without a reason", []mutant{alive("a {{<}} b")},
+		{"a survivor that is listed without a reason", []*mutant{alive("a {{<}} b")},
 			[]survivor{entry("a {{<}} b", "")}, 1, 0},
-		{"two survivors with one entry", []mutant{alive("a {{<}} b"), alive("a {{<}} b")},
+		{"two survivors with one entry", []*mutant{alive("a {{<}} b"), alive("a {{<}} b")},
 			[]survivor{entry("a {{<}} b", "equal")}, 1, 0},
-		{"the other token of a line", []mutant{alive("a < b && b {{<}} c")},
+		{"the other token of a line", []*mutant{alive("a < b && b {{<}} c")},
 			[]survivor{entry("a {{<}} b && b < c", "equal")}, 1, 1},
-		{"a killed mutant that is listed", []mutant{killed("a {{<}} b")},
+		{"a killed mutant that is listed", []*mutant{killed("a {{<}} b")},
 			[]survivor{entry("a {{<}} b", "equal")}, 0, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

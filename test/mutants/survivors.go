@@ -54,12 +54,6 @@ func quote(s string) string {
 	return strconv.Quote(s)
 }
 
-// A mutant is a changed program that was tested.
-type mutant struct {
-	survivor
-	killed bool
-}
-
 // readSurvivors reads a list. A file that does not exist is an empty list.
 func readSurvivors(name string) ([]survivor, error) {
 	var list struct {
@@ -102,18 +96,25 @@ func writeSurvivors(name string, list []survivor) error {
 // A result is the outcome of comparing the mutants of a package with its list of survivors.
 type result struct {
 	killed      int
+	untested    int
 	current     []survivor // all survivors, with the reason of the list
 	unexplained []survivor // survivors that the list does not have, or not with a reason
 	stale       []survivor // entries whose mutant is killed or gone
 }
 
 // compare compares the mutants of a package with its list of survivors.
-func compare(found []mutant, listed []survivor) result {
+func compare(found []*mutant, listed []survivor) result {
 	var r result
 	left := slices.Clone(listed)
 	for _, m := range found {
-		if m.killed {
+		switch m.outcome {
+		case killed:
 			r.killed++
+			continue
+		case untested:
+			r.untested++
+			continue
+		case invalid:
 			continue
 		}
 		s := m.survivor
@@ -145,6 +146,10 @@ func (r result) summary() string {
 	if r.killed+counted > 0 {
 		rate = 100 * float64(r.killed) / float64(r.killed+counted)
 	}
-	return fmt.Sprintf("%d killed, %d survive: %.1f %% killed; %d more survive in texts; "+
+	summary := fmt.Sprintf("%d killed, %d survive: %.1f %% killed; %d more survive in texts; "+
 		"%d without a reason", r.killed, counted, rate, text, len(r.unexplained))
+	if r.untested > 0 {
+		summary += fmt.Sprintf("; the time is over, %d were not tested", r.untested)
+	}
+	return summary
 }

@@ -43,6 +43,7 @@ type HTTPClient struct {
 	maxMessage int
 	template   http.Request
 	mask       func(string) string
+	direct     *httpConns // for most messages; nil if all messages need http
 	http       *http.Transport
 }
 
@@ -103,10 +104,11 @@ func NewHTTPClient(r HTTPClientOptions) (*HTTPClient, error) {
 		DisableCompression: true,
 		// Each call in progress over HTTP/1.1 needs a connection. Opening a connection takes longer
 		// than a call, so the connections of many calls are kept.
-		MaxIdleConnsPerHost:    128,
-		IdleConnTimeout:        55 * time.Second,
-		MaxResponseHeaderBytes: 64 << 10,
+		MaxIdleConnsPerHost:    maxIdleConns,
+		IdleConnTimeout:        idleTimeout,
+		MaxResponseHeaderBytes: maxResponseHeader,
 	}
+	b.direct = newHTTPConns(u, proxy != nil)
 	if proxy != nil {
 		b.http.Proxy = http.ProxyURL(proxy)
 		if r.Log != nil {
@@ -134,8 +136,21 @@ func isToken(s string) bool {
 
 // Post sends one message.
 func (b *HTTPClient) Post(ctx context.Context, header http.Header,
-	body []byte) (*upstream.HTTPResponse, error) {
-	return b.roundTrip(ctx, http.MethodPost, b.url, header, body)
+	body ...[]byte) (*upstream.HTTPResponse, error) {
+	size := 0
+	for _, part := range body {
+		size += len(part)
+	}
+	if b.direct == nil || size > maxDirectBody {
+		return b.roundTrip(ctx, http.MethodPost, b.url, header, slices.Concat(body...))
+	}
+	header = b.withConfiguredHeaders(header)
+	header["Content-Type"] = typeJSON
+	r, err := b.direct.post(ctx, header, body)
+	if err != nil {
+		return nil, b.requestError(ctx, http.MethodPost, b.url, err)
+	}
+	return b.readResponse(ctx, http.MethodPost, b.url, r)
 }
 
 // Get opens the stream of a legacy session.
@@ -152,6 +167,9 @@ func (b *HTTPClient) Delete(ctx context.Context,
 // Close closes the idle connections. A connection in use is closed when its call ends.
 func (b *HTTPClient) Close() error {
 	b.http.CloseIdleConnections()
+	if b.direct != nil {
+		b.direct.close()
+	}
 	return nil
 }
 
@@ -160,15 +178,8 @@ func (b *HTTPClient) Close() error {
 func (b *HTTPClient) roundTrip(ctx context.Context, method string, to *url.URL, header http.Header,
 	body []byte) (*upstream.HTTPResponse, error) {
 	q := b.template.WithContext(ctx)
-	if header == nil {
-		header = make(http.Header)
-	}
+	header = b.withConfiguredHeaders(header)
 	q.Method, q.URL, q.Header = method, to, header
-	for name, values := range b.headers {
-		if header[name] == nil { // headers of the protocol take precedence
-			header[name] = values
-		}
-	}
 	if body != nil {
 		header["Content-Type"] = typeJSON
 		q.Body = payload(body)
@@ -178,13 +189,33 @@ func (b *HTTPClient) roundTrip(ctx context.Context, method string, to *url.URL, 
 		// POST.
 		q.GetBody = func() (io.ReadCloser, error) { return payload(body), nil }
 	}
-	if header["Accept"] == nil {
-		header["Accept"] = acceptBoth
-	}
 	r, err := b.http.RoundTrip(q)
 	if err != nil {
 		return nil, b.requestError(ctx, method, to, err)
 	}
+	return b.readResponse(ctx, method, to, r)
+}
+
+// withConfiguredHeaders adds the configured headers and the header Accept to header, which may be
+// nil.
+func (b *HTTPClient) withConfiguredHeaders(header http.Header) http.Header {
+	if header == nil {
+		header = make(http.Header)
+	}
+	for name, values := range b.headers {
+		if header[name] == nil { // headers of the protocol take precedence
+			header[name] = values
+		}
+	}
+	if header["Accept"] == nil {
+		header["Accept"] = acceptBoth
+	}
+	return header
+}
+
+// readResponse reads the body of a response, unless the body is an event stream.
+func (b *HTTPClient) readResponse(ctx context.Context, method string, to *url.URL,
+	r *http.Response) (*upstream.HTTPResponse, error) {
 	if r.StatusCode >= 300 && r.StatusCode < 400 {
 		r.Body.Close()
 		target := "nowhere"
@@ -200,6 +231,7 @@ func (b *HTTPClient) roundTrip(ctx context.Context, method string, to *url.URL, 
 		a.Events = newEventReader(r.Body, b.maxMessage)
 		return a, nil
 	}
+	var err error
 	a.Body, err = readBody(r.Body, r.ContentLength, b.maxMessage, func(int) error { return nil })
 	r.Body.Close()
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing/synctest"
@@ -54,8 +55,8 @@ func (f *fakeHTTP) do(ctx context.Context, method string, h http.Header,
 }
 
 func (f *fakeHTTP) Post(ctx context.Context, h http.Header,
-	b []byte) (*upstream.HTTPResponse, error) {
-	return f.do(ctx, "POST", h, b)
+	b ...[]byte) (*upstream.HTTPResponse, error) {
+	return f.do(ctx, "POST", h, slices.Concat(b...))
 }
 func (f *fakeHTTP) Get(ctx context.Context, h http.Header) (*upstream.HTTPResponse, error) {
 	return f.do(ctx, "GET", h, nil)

@@ -169,7 +169,7 @@ func (l *legacyHTTP) post(ctx context.Context, o Outgoing) error {
 	if err != nil {
 		return err
 	}
-	a, err := l.http.Post(ctx, l.header(), o.bytes())
+	a, err := l.http.Post(ctx, l.header(), o.parts()...)
 	if err != nil {
 		return noResponse(l.name, err)
 	}

@@ -65,7 +65,7 @@ func (l *legacyHTTP) send(ctx context.Context, o Outgoing,
 
 // exchange posts a request and reads until it is answered.
 func (l *legacyHTTP) exchange(c *pendingCall, o Outgoing) (*mcp.Message, error) {
-	a, err := l.http.Post(c.ctx, l.header(), o.bytes())
+	a, err := l.http.Post(c.ctx, l.header(), o.parts()...)
 	if err != nil {
 		return nil, noResponse(l.name, err)
 	}

@@ -112,7 +112,7 @@ func (h *modernHTTP) exchange(c *pendingCall, o Outgoing,
 	if err != nil {
 		return nil, err
 	}
-	a, err := h.opts.Dial.HTTP.Post(c.ctx, header, o.bytes())
+	a, err := h.opts.Dial.HTTP.Post(c.ctx, header, o.parts()...)
 	if err != nil {
 		return nil, noResponse(name, err)
 	}
@@ -199,7 +199,7 @@ func (h *modernHTTP) notify(ctx context.Context, o Outgoing) error {
 	if header.Get(mcp.HeaderProtocolVersion) == "" {
 		header.Set(mcp.HeaderProtocolVersion, mcp.Modern.Revisions()[0])
 	}
-	a, err := h.opts.Dial.HTTP.Post(ctx, header, o.bytes())
+	a, err := h.opts.Dial.HTTP.Post(ctx, header, o.parts()...)
 	if err != nil {
 		return noResponse(h.opts.Name, err)
 	}

@@ -73,10 +73,6 @@ func (o Outgoing) withMeta(edits []mcp.Edit) Outgoing {
 // parts returns the bytes of the message in parts, for a Pipe.
 func (o Outgoing) parts() [][]byte { return o.m.Parts() }
 
-// bytes returns the bytes of the message in one piece, for HTTP: net/http sends a body that is in
-// memory along with the header, in one write.
-func (o Outgoing) bytes() []byte { return o.m.Append(make([]byte, 0, o.m.Size())) }
-
 // discoverRequest returns the server/discover of a probe.
 func discoverRequest(id mcp.ID, version string) Outgoing {
 	return Own(mcp.NewRequest(id, "server/discover",

@@ -235,7 +235,7 @@ func (p *prober) probeProcess(ctx context.Context) (probeResult, *pipeConn) {
 	}
 	probe := discoverRequest(request.id, version)
 	if probe, err = conn.records().record(ctx, probe); err == nil {
-		err = conn.write(ctx, probe.bytes())
+		err = conn.write(ctx, probe.parts()...)
 	}
 	if err == nil {
 		select {
@@ -285,7 +285,7 @@ func (p *prober) probeURL(ctx context.Context) probeResult {
 	if err != nil {
 		return probeResult{err: err}
 	}
-	response, err := o.Dial.HTTP.Post(ctx, modernHeader(request.m, false), request.bytes())
+	response, err := o.Dial.HTTP.Post(ctx, modernHeader(request.m, false), request.parts()...)
 	switch {
 	case ctx.Err() != nil:
 		return probeResult{err: context.Cause(ctx)}

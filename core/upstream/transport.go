@@ -12,7 +12,8 @@ import (
 // (credentials). The transport may change the header that it gets. The methods may be called from
 // many goroutines. The Events of a response must be closed.
 type HTTP interface {
-	Post(ctx context.Context, header http.Header, body []byte) (*HTTPResponse, error)
+	// Post sends one message, which is the concatenation of the parts of body.
+	Post(ctx context.Context, header http.Header, body ...[]byte) (*HTTPResponse, error)
 	Get(ctx context.Context, header http.Header) (*HTTPResponse, error)
 	Delete(ctx context.Context, header http.Header) (*HTTPResponse, error)
 }

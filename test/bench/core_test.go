@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -168,9 +169,10 @@ func (w *responseRecorder) Close() error { return nil }
 type echoHTTPServer struct{}
 
 func (echoHTTPServer) Post(_ context.Context, _ http.Header,
-	body []byte) (*upstream.HTTPResponse, error) {
+	body ...[]byte) (*upstream.HTTPResponse, error) {
 	res := &upstream.HTTPResponse{Status: http.StatusAccepted,
-		Header: http.Header{"Content-Type": {"application/json"}}, Body: appendAnswer(nil, body, 1)}
+		Header: http.Header{"Content-Type": {"application/json"}},
+		Body:   appendAnswer(nil, slices.Concat(body...), 1)}
 	if res.Body != nil {
 		res.Status = http.StatusOK
 	}

@@ -266,6 +266,28 @@ func TestAllowedRedactionIsLeftOut(t *testing.T) {
 	}
 }
 
+// TestAllowedEditLeavesTheRestOfTheVerdict allows one of two edits in a list. The other edit stays,
+// and the verdict still hides a tool.
+func TestAllowedEditLeavesTheRestOfTheVerdict(t *testing.T) {
+	const tools = `{"tools":[{"name":"a","description":"same"},` +
+		`{"name":"b","description":"same"},{"name":"evil"}]}`
+	j := newJudged(t, judge("guard", always(pipeline.Verdict{Action: pipeline.Modify,
+		Hide: []string{"evil"}, Edits: []mcp.Edit{
+			mcp.Set("/tools/0/description", []byte(`"-"`)),
+			mcp.Set("/tools/1/description", []byte(`"-"`))}})))
+	_, o := j.pass(list(t, "tools/list", tools))
+	// The tools have different ids, although their descriptions are the same.
+	if len(o.Steps[0].IDs) != 2 || o.Steps[0].IDs[0] == o.Steps[0].IDs[1] {
+		t.Fatalf("got the ids %q, want two", o.Steps[0].IDs)
+	}
+	j.allowances.add(false, o.Steps[0].IDs[0])
+	body, o := j.pass(list(t, "tools/list", tools))
+	const want = `{"tools":[{"name":"a","description":"same"},{"name":"b","description":"-"}]}`
+	if body != want || o.Action != "modify" || len(o.Steps[0].Hidden) != 1 {
+		t.Errorf("got %s with the record %+v, want %s", body, o, want)
+	}
+}
+
 // TestAllowedEditOfRequestCoversWholeRequest checks that an edit of a request is allowed only for
 // the whole request: a value such as false means little without the other arguments.
 func TestAllowedEditOfRequestCoversWholeRequest(t *testing.T) {
@@ -301,6 +323,7 @@ func TestInterventionsWithoutID(t *testing.T) {
 		"failure":         failing,
 		"unknown action":  always(pipeline.Verdict{Action: 99}),
 		"contradiction":   always(pipeline.Verdict{Action: pipeline.Allow, Edits: []mcp.Edit{{}}}),
+		"no edit":         always(pipeline.Verdict{Action: pipeline.Modify}),
 		"change of route": modify(mcp.Set("/name", []byte(`"other"`))),
 	} {
 		j := newJudged(t, judge("guard", s))
@@ -533,22 +556,42 @@ func TestServerCannotForgeID(t *testing.T) {
 
 // TestIDsAreBounded hides and edits more places than have ids.
 func TestIDsAreBounded(t *testing.T) {
-	var edits []mcp.Edit
-	var b strings.Builder
-	b.WriteString(`{"content":[`)
-	for i := range 300 {
-		if i > 0 {
-			b.WriteString(",")
+	for _, tt := range []struct{ places, size, want int }{
+		{100, 0, 100},
+		{101, 0, 100},
+		{300, 0, 100},
+		{60, 2 << 20, 31}, // each place of a large message takes time to look up
+	} {
+		var edits []mcp.Edit
+		var hide, content, tools []string
+		for i := range tt.places {
+			at := string(rune('a'+i%26)) + strings.Repeat("x", i)
+			content = append(content, `{"text":"`+at+`"}`)
+			edits = append(edits, mcp.Set("/content/"+strconv.Itoa(i)+"/text", []byte(`"-"`)))
+			hide = append(hide, at)
+			tools = append(tools, `{"name":"`+at+`"}`)
 		}
-		at := string(rune('a'+i%26)) + strings.Repeat("x", i)
-		b.WriteString(`{"text":"` + at + `"}`)
-		edits = append(edits, mcp.Set("/content/"+strconv.Itoa(i)+"/text", []byte(`"-"`)))
+		j := newJudged(t, judge("secrets", modify(edits...)))
+		body, o := j.pass(toolResult(t, `{"content":[`+strings.Join(content, ",")+`],"more":"`+
+			strings.Repeat("x", tt.size)+`"}`))
+		if strings.Count(body, `"-"`) != tt.places || len(ids(o)) != tt.want {
+			t.Errorf("got %d redactions and %d ids, want %d and %d", strings.Count(body, `"-"`),
+				len(ids(o)), tt.places, tt.want)
+		}
+		if tt.size > 0 {
+			continue // a list is read only once
+		}
+		j = newJudged(t, judge("guard", always(pipeline.Verdict{Action: pipeline.Modify,
+			Hide: hide})))
+		body, o = j.pass(list(t, "tools/list", `{"tools":[`+strings.Join(tools, ",")+`]}`))
+		if strings.Contains(body, "name") || len(ids(o)) != tt.want {
+			t.Errorf("got the list %s and %d ids, want no tool and %d ids", body, len(ids(o)),
+				tt.want)
+		}
 	}
-	b.WriteString(`]}`)
-	j := newJudged(t, judge("secrets", modify(edits...)))
-	body, o := j.pass(toolResult(t, b.String()))
-	if strings.Count(body, `"-"`) != 300 || len(ids(o)) != 100 {
-		t.Errorf("got %d redactions and %d ids, want 300 and 100", strings.Count(body, `"-"`),
-			len(ids(o)))
+	// A result of one byte is replaced as a whole.
+	j := newJudged(t, judge("secrets", modify(mcp.Set("", []byte(`{}`)))))
+	if body, o := j.pass(toolResult(t, "1")); body != "{}" || len(ids(o)) != 1 {
+		t.Errorf("got the result %s and the ids %q, want {} and one id", body, ids(o))
 	}
 }

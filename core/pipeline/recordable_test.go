@@ -22,6 +22,8 @@ func TestNamesAreWithheldUnlessAllStagesInspectedThem(t *testing.T) {
 	const (
 		toolCall      = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"s3cret"}}`
 		unknownMethod = `{"jsonrpc":"2.0","id":1,"method":"x/s3cret","params":{}}`
+		completion    = `{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":` +
+			`{"ref":{"type":"ref/prompt","name":"s3cret"},"argument":{"name":"a","value":""}}}`
 	)
 	for _, tt := range []struct {
 		name         string
@@ -47,6 +49,8 @@ func TestNamesAreWithheldUnlessAllStagesInspectedThem(t *testing.T) {
 			[]stage{finding(pipeline.Allow, "/name"), allow}, false, "", false},
 		{"a name is recorded if the finding is elsewhere", toolCall,
 			[]stage{finding(pipeline.Deny, "/arguments/a")}, false, "", true},
+		{"a name with a finding in a part of the reference is withheld", completion,
+			[]stage{finding(pipeline.Deny, "/ref/name/0")}, false, "", false},
 		{"a name is withheld if the stage failed", toolCall, []stage{failing}, false,
 			"", false},
 		{"a name is withheld if the failed stage was skipped", toolCall, []stage{failing}, true,
@@ -81,7 +85,7 @@ func TestNamesAreWithheldUnlessAllStagesInspectedThem(t *testing.T) {
 				}
 			}
 			m := parse(t, mcp.ToServer, tt.message)
-			if m.Method == "tools/call" {
+			if m.Method != "x/s3cret" {
 				m.Name = "s3cret"
 			}
 			method, name := m.Method, m.Name

@@ -44,6 +44,10 @@
 // failed and is not asked. The bound is for all clients together: otherwise a stage that hangs
 // would take more memory with each message.
 //
+// A stage that returns as soon as its context ends ([StageConfig.ReturnsOnCancel]) is called in the
+// goroutine of the message. The change to another goroutine and back took as long as the request to
+// a plugin.
+//
 // # Why a rename is no edit
 //
 // Edits may not change the receiver of a message, so that a stage cannot turn a harmless call into

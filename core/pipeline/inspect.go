@@ -28,6 +28,7 @@ type stage struct {
 	skipOnError bool
 	group       StageGroup
 	keepHidden  bool
+	returns     bool         // returns as soon as its context ends
 	abandoned   atomic.Int32 // number of running calls that were abandoned
 }
 
@@ -40,7 +41,8 @@ func newStage(config StageConfig) *stage {
 	}
 	return &stage{name: config.Name, stage: config.Stage, wants: config.Wants,
 		timeout:     config.Timeout,
-		skipOnError: config.SkipOnError, group: config.Group, keepHidden: config.KeepHidden}
+		skipOnError: config.SkipOnError, group: config.Group, keepHidden: config.KeepHidden,
+		returns: config.ReturnsOnCancel}
 }
 
 // stageResult is a stage's verdict or error.
@@ -164,7 +166,8 @@ type inspection struct {
 
 // inspectWith asks neighbouring stages in one call and returns their results. The result of a stage
 // is an error if the stage failed or panicked, or if ctx or the time of the stage ended first. The
-// call runs in another goroutine, so that inspectWith can return when the time is over.
+// call runs in another goroutine, so that inspectWith can return when the time is over. A stage
+// that returns by itself when ctx ends is called in this goroutine.
 func (p *Pipeline) inspectWith(ctx context.Context, m *mcp.Message, stages []*stage) []stageResult {
 	first, timeout := stages[0], stages[0].timeout
 	for _, s := range stages[1:] {
@@ -187,7 +190,11 @@ func (p *Pipeline) inspectWith(ctx context.Context, m *mcp.Message, stages []*st
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errTimeout)
 	defer cancel()
 	c := &inspection{done: make(chan struct{})}
-	p.options.Workers.Run(func() { c.run(ctx, m, stages) })
+	if first.returns {
+		c.run(ctx, m, stages)
+	} else {
+		p.options.Workers.Run(func() { c.run(ctx, m, stages) })
+	}
 	select {
 	case <-c.done:
 	case <-ctx.Done():

@@ -1,6 +1,7 @@
 package pipeline_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -313,6 +314,46 @@ func TestFaultsDeny(t *testing.T) {
 					t.Errorf("the action of the denial is %q, want deny", d.Action)
 				}
 				time.Sleep(2 * time.Hour) // until all abandoned calls have returned
+			})
+		})
+	}
+}
+
+// A stage that returns when its context ends is called in the goroutine of Pass. Its panics and its
+// time-outs are failures, as those of other stages are.
+func TestStageThatReturnsOnCancel(t *testing.T) {
+	for name, c := range map[string]struct {
+		inspect stage
+		want    string // part of the error; "" for a message that passes
+	}{
+		"allows": {func(context.Context, *mcp.Message) (pipeline.Verdict, error) {
+			stack := make([]byte, 1<<16)
+			if stack = stack[:runtime.Stack(stack, false)]; !bytes.Contains(stack,
+				[]byte("pipeline.(*Pipeline).Pass(")) {
+				t.Errorf("the stage was not called by Pass:\n%s", stack)
+			}
+			return pipeline.Verdict{Action: pipeline.Allow}, nil
+		}, ""},
+		"panics": {func(context.Context, *mcp.Message) (pipeline.Verdict, error) {
+			panic("as told")
+		}, "panicked: as told"},
+		"takes too long": {func(ctx context.Context, _ *mcp.Message) (pipeline.Verdict, error) {
+			<-ctx.Done()
+			return pipeline.Verdict{Action: pipeline.Allow}, ctx.Err()
+		}, "no verdict within 1h0m0s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := pipeline.New(&record{}, pipeline.Options{}, pipeline.StageConfig{Name: "own",
+					Timeout: time.Hour, Stage: c.inspect, ReturnsOnCancel: true})
+				passed, err := p.Pass(t.Context(), call(t))
+				if c.want == "" {
+					if err != nil {
+						t.Error(err)
+					}
+				} else if d := denied(t, passed, err); !strings.Contains(d.Err.Error(), c.want) {
+					t.Errorf("the error is %v, want %q", d.Err, c.want)
+				}
 			})
 		})
 	}

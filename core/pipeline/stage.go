@@ -28,6 +28,9 @@ type StageConfig struct {
 	// items that the stage hides from a list cannot be used until the stage judges them again, even
 	// if the stage itself has forgotten them (see HiddenItems)
 	KeepHidden bool
+	// Stage and Group promise to return as soon as their context ends. They are then called in the
+	// goroutine of the caller of Pass, which saves the change to another goroutine and back.
+	ReturnsOnCancel bool
 	// the clients' names of tools and prompts; they apply to the servers that Wants selects, and
 	// Renames.Validate must return nil
 	Renames Renames

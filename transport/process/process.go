@@ -20,6 +20,9 @@ import (
 // open.
 const DrainTimeout = time.Second
 
+// FirstFile is the number of the first of Command.Files in the process.
+const FirstFile = 3
+
 // Command describes a process.
 type Command struct {
 	Description string // for errors: `server "files"`
@@ -33,6 +36,7 @@ type Command struct {
 
 	Stdin  *os.File     // nil is an empty input
 	Stdout *os.File     // must not be nil
+	Files  []*os.File   // the process gets them with the numbers FirstFile, FirstFile+1, …
 	Log    *slog.Logger // gets the lines that the process writes to stderr
 	// Overflow gets the lines of stderr that exceed the log's limit per second.
 	Overflow Overflow
@@ -83,6 +87,7 @@ func Start(c Command) (*Process, error) {
 		Dir:         c.Dir,
 		Stdout:      c.Stdout,
 		Stderr:      childStderr,
+		ExtraFiles:  c.Files,
 		SysProcAttr: sysProcAttr(),
 	}
 	if c.Stdin != nil {
@@ -125,7 +130,8 @@ func (p *Process) supervise(cmd *exec.Cmd, stderr *os.File, started chan<- error
 		}
 		time.Sleep(5 * time.Millisecond)
 		cmd = &exec.Cmd{Path: cmd.Path, Args: cmd.Args, Env: cmd.Env, Dir: cmd.Dir,
-			Stdin: cmd.Stdin, Stdout: cmd.Stdout, Stderr: cmd.Stderr, SysProcAttr: cmd.SysProcAttr}
+			Stdin: cmd.Stdin, Stdout: cmd.Stdout, Stderr: cmd.Stderr, ExtraFiles: cmd.ExtraFiles,
+			SysProcAttr: cmd.SysProcAttr}
 		err = cmd.Start()
 	}
 	if err != nil {

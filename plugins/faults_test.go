@@ -37,6 +37,17 @@ func TestFaultyPluginDenies(t *testing.T) {
 		{"a reason of 10 MiB", "x", "is too large", false, 0},
 		{"a gRPC error", "x", "no answer from the plugin: no", false, 0},
 		{"the end of the stream", "x", "no answer from the plugin", false, 0},
+		{"socket: another sequence number", "x", "the response has sequence number", false, 0},
+		{"socket: no verdict", "x", "the response has 0 verdicts for 1 stages", false, 0},
+		{"socket: two verdicts", "x", "the response has 2 verdicts for 1 stages", false, 0},
+		{"socket: a reason of 2 MiB", "x", "the verdict of ", false, 0},
+		{"socket: the end of the stream", "x", "no answer from the plugin: EOF", false, 0},
+		{"socket: a frame that is cut off", "x", "unexpected EOF", false, 0},
+		{"socket: dies within a frame", "x", "exited with status 3", true, 1},
+		{"socket: a frame of 4 GiB", "x", "the response is too large", false, 0},
+		{"socket: a frame that is not protobuf", "x", "cannot parse", false, 0},
+		{"socket: an empty frame", "x", "the response has sequence number 0", false, 0},
+		{"socket: two responses", "x", "more than one response", false, 0},
 	} {
 		t.Run(c.program+" "+c.instruction, func(t *testing.T) {
 			t.Parallel()

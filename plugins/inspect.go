@@ -12,8 +12,6 @@ import (
 	"gatekit/plugins/proto"
 	pb "gatekit/plugins/proto/gatekit/plugin/v1"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	protobuf "google.golang.org/protobuf/proto"
 )
 
@@ -272,18 +270,10 @@ func (p *pluginProcess) newRequest(m *mcp.Message, stages []*Stage) (*pb.Inspect
 // roundTrip sends a request and returns its response. A response that breaks the protocol is an
 // *invalidResponse.
 func (s *stream) roundTrip(request *pb.InspectRequest) (*pb.InspectResponse, error) {
-	if err := s.Send(request); err != nil {
-		if _, cause := s.Recv(); cause != nil { // Send returns io.EOF; Recv returns the cause
-			err = cause
-		}
-		return nil, withoutStatus(err)
-	}
-	response, err := s.Recv()
+	response, err := s.exchange(request)
 	switch {
-	case status.Code(err) == codes.ResourceExhausted:
-		return nil, &invalidResponse{"the response is too large: " + withoutStatus(err).Error()}
 	case err != nil:
-		return nil, withoutStatus(err)
+		return nil, err
 	case response.Seq != request.Seq:
 		return nil, &invalidResponse{fmt.Sprintf("the response has sequence number %d, want %d",
 			response.Seq, request.Seq)}
@@ -292,18 +282,10 @@ func (s *stream) roundTrip(request *pb.InspectRequest) (*pb.InspectResponse, err
 			len(response.Verdicts), len(request.Stages))}
 	}
 	for _, v := range response.Verdicts { // the limit applies to each verdict alone
-		if size := protobuf.Size(v); size > protobuf.Size(request)+maxVerdict {
+		if size := protobuf.Size(v); size > maxVerdict && size > protobuf.Size(request)+maxVerdict {
 			return nil, &invalidResponse{fmt.Sprintf("the verdict of %d bytes is too large for a "+
 				"message of %d bytes", size, protobuf.Size(request))}
 		}
 	}
 	return response, nil
-}
-
-// withoutStatus returns a gRPC error without gRPC's prefix and code.
-func withoutStatus(err error) error {
-	if s, ok := status.FromError(err); ok {
-		return errors.New(s.Message())
-	}
-	return err
 }

@@ -146,6 +146,10 @@ func (s scriptedStage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict
 		count, _ := strconv.Atoi(strings.TrimSuffix(instruction, " findings"))
 		return sdk.Verdict{Action: pipeline.Allow,
 			Findings: slices.Repeat([]pipeline.Finding{{Type: "x"}}, count)}, nil
+	case "until cancelled":
+		<-ctx.Done()
+		fmt.Fprintln(os.Stderr, "the inspection was cancelled")
+		return sdk.Verdict{}, ctx.Err()
 	case "write":
 		fmt.Fprintln(os.Stderr, "written after Serve")
 	case "edit a large text":
@@ -204,10 +208,14 @@ func servePlugins() {
 		fmt.Println("1|1|unix|/tmp/elsewhere.sock|grpc|")
 		time.Sleep(time.Hour)
 	}
+	fault, overSockets := strings.CutPrefix(os.Args[2], "socket: ")
+	faulty := faultyServer{fault: fault, stop: new(func()),
+		PluginServer: sdk.NewServer(scripted("scripted"))}
+	if overSockets {
+		faulty.token = faulty.serveSockets()
+	}
 	plugin.Serve(&plugin.ServeConfig{HandshakeConfig: proto.Handshake(),
-		Logger: hclog.NewNullLogger(),
-		Plugins: plugin.PluginSet{proto.ServiceName: faultyServer{fault: os.Args[2],
-			stop: new(func()), PluginServer: sdk.NewServer(scripted("scripted"))}},
+		Logger: hclog.NewNullLogger(), Plugins: plugin.PluginSet{proto.ServiceName: faulty},
 		GRPCServer: func(o []grpc.ServerOption) *grpc.Server {
 			return grpc.NewServer(append(o, grpc.MaxRecvMsgSize(64<<20))...)
 		}})
@@ -219,9 +227,13 @@ type faultyServer struct {
 	pb.PluginServer
 	fault string
 	stop  *func() // stops the gRPC server
+	token []byte  // of the control socket; nil for requests over gRPC
 }
 
 func (f faultyServer) GRPCServer(_ *plugin.GRPCBroker, s *grpc.Server) error {
+	if f.token != nil {
+		f.fault = "the end of the stream" // of gRPC
+	}
 	pb.RegisterPluginServer(s, f)
 	*f.stop = s.Stop
 	return nil
@@ -237,7 +249,9 @@ func (f faultyServer) Describe(ctx context.Context, r *pb.DescribeRequest) (*pb.
 	error) {
 	number, ok := strings.CutSuffix(f.fault, " plugins")
 	if !ok {
-		return f.PluginServer.Describe(ctx, r)
+		response, err := f.PluginServer.Describe(ctx, r)
+		response.SocketToken = f.token
+		return response, err
 	}
 	count, _ := strconv.Atoi(number)
 	var response pb.DescribeResponse
@@ -262,9 +276,10 @@ func (f faultyServer) Inspect(stream grpc.BidiStreamingServer[pb.InspectRequest,
 		if err != nil {
 			return err
 		}
-		allow := &pb.Verdict{Action: pb.Action_ACTION_ALLOW}
+		allow := &pb.Verdict{Action: pb.Action_ACTION_ALLOW, Reason: "faulty"}
 		response := &pb.InspectResponse{Seq: request.Seq, Verdicts: []*pb.Verdict{allow}}
 		if bytes.Contains(request.Message.Body, []byte(`"good"`)) {
+			allow.Reason = ""
 			stream.Send(response)
 			continue
 		}
@@ -284,6 +299,8 @@ func (f faultyServer) Inspect(stream grpc.BidiStreamingServer[pb.InspectRequest,
 			allow.Edits = []*pb.Edit{{Pointer: "/x", Value: []byte("1")}}
 		case "a reason of 10 MiB":
 			allow.Reason = strings.Repeat("x", 10<<20)
+		case "a reason of 2 MiB":
+			allow.Reason = strings.Repeat("x", 2<<20)
 		case "a gRPC error":
 			return errors.New("no")
 		case "the end of the stream":

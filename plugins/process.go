@@ -17,6 +17,7 @@ import (
 
 	"gatekit/plugins/proto"
 	pb "gatekit/plugins/proto/gatekit/plugin/v1"
+	"gatekit/plugins/proto/socket"
 	"gatekit/plugins/sdk"
 	"gatekit/transport/process"
 
@@ -64,6 +65,7 @@ type pluginProcess struct {
 	client   *plugin.Client
 	runner   *runner
 	service  pb.PluginClient
+	control  *socket.Control // nil if there is none
 	streams  *streamPool
 	offered  map[string]*pb.Description // the plugins of the process, by name
 	output   io.Closer                  // pipe to which go-plugin copies stdout and stderr
@@ -100,6 +102,14 @@ func (h *Host) startProcess(ctx context.Context, s Spec) (_ *pluginProcess, err 
 	if err != nil {
 		return nil, err
 	}
+	control, inherited, err := socket.New(proto.NewBuffers())
+	if err != nil {
+		return nil, err
+	}
+	defer inherited.Close()
+	p.control = control
+	command.Files = []*os.File{inherited}
+	command.Env = append(command.Env, fmt.Sprintf("%s=%d", socket.Variable, process.FirstFile))
 	p.runner = &runner{command: command}
 	output, outputWriter := io.Pipe()
 	p.output = outputWriter
@@ -126,8 +136,11 @@ func (h *Host) startProcess(ctx context.Context, s Spec) (_ *pluginProcess, err 
 		return nil, p.withExitError(err)
 	}
 	p.service = raw.(pb.PluginClient)
-	p.streams = newStreamPool(p.service)
-	if err := p.describe(ctx, h.options.StartTimeout); err != nil {
+	described, err := p.describe(ctx, h.options.StartTimeout)
+	if err != nil {
+		return nil, err
+	}
+	if p.streams, err = p.newStreams(described.SocketToken, h.options.MaxMessage); err != nil {
 		return nil, err
 	}
 	go p.watchMemory(h.options.MaxMemory)
@@ -190,7 +203,7 @@ func (p *pluginProcess) clientConfig(h *Host, s Spec, output io.Writer) *plugin.
 		},
 		GRPCDialOptions: []grpc.DialOption{
 			grpc.WithDefaultCallOptions(
-				grpc.MaxCallRecvMsgSize(h.options.MaxMessage+1<<20),
+				grpc.MaxCallRecvMsgSize(h.options.MaxMessage+maxVerdict),
 				grpc.MaxCallSendMsgSize(proto.MaxMessageBytes),
 				grpc.ForceCodecV2(proto.NewCodec())),
 			grpc.WithStaticStreamWindowSize(proto.StreamWindow),
@@ -212,20 +225,40 @@ func (clientPlugin) GRPCClient(_ context.Context, _ *plugin.GRPCBroker,
 }
 
 // describe asks the process which plugins it offers.
-func (p *pluginProcess) describe(ctx context.Context, timeout time.Duration) error {
+func (p *pluginProcess) describe(ctx context.Context,
+	timeout time.Duration) (*pb.DescribeResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	described, err := p.service.Describe(ctx, &pb.DescribeRequest{})
 	if err != nil {
-		return p.withExitError(fmt.Errorf("describe: %w", withoutStatus(err)))
+		return nil, p.withExitError(fmt.Errorf("describe: %w", withoutStatus(err)))
 	}
 	if n := len(described.Plugins); n == 0 || n > maxOffered {
-		return fmt.Errorf("the program offers %d plugins; 1 to %d are allowed", n, maxOffered)
+		return nil, fmt.Errorf("the program offers %d plugins; 1 to %d are allowed", n, maxOffered)
 	}
 	for _, d := range described.Plugins {
 		p.offered[d.Name] = d
 	}
-	return nil
+	return described, nil
+}
+
+// newStreams returns the streams to the process: sockets if the process has returned the token of
+// its control socket, otherwise streams of gRPC.
+func (p *pluginProcess) newStreams(token []byte, maxMessage int) (*streamPool, error) {
+	switch {
+	case len(token) == 0:
+		p.control.Close()
+		return newStreamPool(func(ctx context.Context) (connection, error) {
+			return connectCall(ctx, p.service)
+		}), nil
+	case !p.control.IsToken(token):
+		return nil, errors.New("the program returned the token of a socket that it did not get " +
+			"from Gatekit")
+	}
+	return newStreamPool(func(context.Context) (connection, error) {
+		s, err := p.control.Open()
+		return &socketConnection{socket: s, maxResponse: maxMessage + maxVerdict}, err
+	}), nil
 }
 
 // withExitError returns err. If the process has ended, the error also says how it ended.
@@ -346,6 +379,9 @@ func (p *pluginProcess) close() {
 	if p.runner != nil && p.runner.pid() != 0 {
 		p.kill()
 		<-p.done()
+	}
+	if p.control != nil {
+		p.control.Close()
 	}
 	if p.output != nil {
 		p.output.Close()

@@ -5,6 +5,8 @@ import (
 	"math/bits"
 	"sync"
 
+	"gatekit/plugins/proto/socket"
+
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
@@ -47,6 +49,9 @@ func (c *codec) Unmarshal(data mem.BufferSlice, v any) error {
 	defer buf.Free()
 	return proto.Unmarshal(buf.ReadOnlyData(), m)
 }
+
+// NewBuffers returns buffers for sockets; see package socket.
+func NewBuffers() socket.Buffers { return &bufferPool{} }
 
 // bufferPool has a pool for each power of two as the size of a buffer. Buffers are not cleared.
 // Each buffer is overwritten before it is read, so no part of one message gets into another.

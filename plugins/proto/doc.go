@@ -5,8 +5,8 @@
 // Actions, kinds and directions are mapped one by one and not cast. A value that a later version
 // adds is therefore unknown, and denies.
 //
-// codec.go has the gRPC codec of both sides, convert.go the conversions, and bytelimit.go the limit
-// for large messages.
+// codec.go has the gRPC codec of both sides, encode.go the encoding of requests for sockets,
+// convert.go the conversions, and bytelimit.go the limit for large messages.
 //
 //go:generate go run github.com/bufbuild/buf/cmd/buf@v1.59.0 generate
 package proto

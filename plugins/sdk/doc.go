@@ -15,5 +15,6 @@
 // complete plugin in a module of its own. Package sdktest tests that a stage follows these rules.
 // Package scan finds all text in a message, also where the text is encoded.
 //
-// sdk.go has the types, serve.go the gRPC server, and schema.go checks configurations.
+// sdk.go has the types, serve.go the gRPC server, sockets.go the server for requests that come over
+// sockets, and schema.go checks configurations.
 package sdk

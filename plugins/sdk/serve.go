@@ -14,6 +14,7 @@ import (
 	"gatekit/core/pipeline"
 	"gatekit/plugins/proto"
 	pb "gatekit/plugins/proto/gatekit/plugin/v1"
+	"gatekit/plugins/proto/socket"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/go-plugin"
@@ -30,9 +31,14 @@ func Serve(plugins ...Plugin) {
 	if _, ok := os.LookupEnv("GOGC"); !ok {
 		defer runtime.KeepAlive(make([]byte, minHeapGrowth))
 	}
+	served := newServer(plugins)
+	if sockets := socket.Inherited(); sockets != nil {
+		served.socketToken = sockets.Token()
+		go served.serveSockets(sockets)
+	}
 	plugin.Serve(&plugin.ServeConfig{
 		HandshakeConfig: proto.Handshake(),
-		Plugins:         plugin.PluginSet{proto.ServiceName: serverPlugin{plugins: plugins}},
+		Plugins:         plugin.PluginSet{proto.ServiceName: serverPlugin{server: served}},
 		Logger:          hclog.New(&hclog.LoggerOptions{Level: hclog.Error, Output: os.Stderr}),
 		GRPCServer: func(o []grpc.ServerOption) *grpc.Server {
 			return grpc.NewServer(append(o, grpc.MaxRecvMsgSize(proto.MaxMessageBytes),
@@ -53,11 +59,11 @@ const minHeapGrowth = 16 << 20
 // serverPlugin registers the plugins' service for go-plugin.
 type serverPlugin struct {
 	plugin.NetRPCUnsupportedPlugin
-	plugins []Plugin
+	server *server
 }
 
 func (p serverPlugin) GRPCServer(_ *plugin.GRPCBroker, s *grpc.Server) error {
-	pb.RegisterPluginServer(s, NewServer(p.plugins...))
+	pb.RegisterPluginServer(s, p.server)
 	return nil
 }
 
@@ -66,7 +72,9 @@ func (serverPlugin) GRPCClient(context.Context, *plugin.GRPCBroker, *grpc.Client
 }
 
 // NewServer returns the service that Serve serves, for tests that need no process.
-func NewServer(plugins ...Plugin) pb.PluginServer {
+func NewServer(plugins ...Plugin) pb.PluginServer { return newServer(plugins) }
+
+func newServer(plugins []Plugin) *server {
 	return &server{plugins: plugins, stages: map[uint32]stageInUse{},
 		large: proto.NewByteLimit(largeBytes)}
 }
@@ -81,6 +89,8 @@ type server struct {
 	pb.UnimplementedPluginServer
 	plugins []Plugin
 	large   proto.ByteLimit
+	// socketToken is the token of the control socket; nil if the process has none.
+	socketToken []byte
 
 	mu     sync.Mutex // guards the fields below
 	lastID uint32
@@ -98,7 +108,7 @@ type stageInUse struct {
 const maxStages = 1024
 
 func (s *server) Describe(context.Context, *pb.DescribeRequest) (*pb.DescribeResponse, error) {
-	var r pb.DescribeResponse
+	r := pb.DescribeResponse{SocketToken: s.socketToken}
 	for _, p := range s.plugins {
 		r.Plugins = append(r.Plugins, &pb.Description{Name: p.Name, Version: p.Version, Doc: p.Doc,
 			Schema: p.Schema})

@@ -222,8 +222,12 @@ func (*DescribeRequest) Descriptor() ([]byte, []int) {
 }
 
 type DescribeResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Plugins       []*Description         `protobuf:"bytes,1,rep,name=plugins,proto3" json:"plugins,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Plugins []*Description         `protobuf:"bytes,1,rep,name=plugins,proto3" json:"plugins,omitempty"`
+	// Set by plugins of Gatekit's Go SDK only: the token of the socket that the process has inherited.
+	// Gatekit then sends the requests of Inspect over sockets, without gRPC. See package
+	// plugins/proto/socket.
+	SocketToken   []byte `protobuf:"bytes,2,opt,name=socket_token,json=socketToken,proto3" json:"socket_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -261,6 +265,13 @@ func (*DescribeResponse) Descriptor() ([]byte, []int) {
 func (x *DescribeResponse) GetPlugins() []*Description {
 	if x != nil {
 		return x.Plugins
+	}
+	return nil
+}
+
+func (x *DescribeResponse) GetSocketToken() []byte {
+	if x != nil {
+		return x.SocketToken
 	}
 	return nil
 }
@@ -1238,9 +1249,10 @@ var File_gatekit_plugin_v1_plugin_proto protoreflect.FileDescriptor
 const file_gatekit_plugin_v1_plugin_proto_rawDesc = "" +
 	"\n" +
 	"\x1egatekit/plugin/v1/plugin.proto\x12\x11gatekit.plugin.v1\"\x11\n" +
-	"\x0fDescribeRequest\"L\n" +
+	"\x0fDescribeRequest\"o\n" +
 	"\x10DescribeResponse\x128\n" +
-	"\aplugins\x18\x01 \x03(\v2\x1e.gatekit.plugin.v1.DescriptionR\aplugins\"e\n" +
+	"\aplugins\x18\x01 \x03(\v2\x1e.gatekit.plugin.v1.DescriptionR\aplugins\x12!\n" +
+	"\fsocket_token\x18\x02 \x01(\fR\vsocketToken\"e\n" +
 	"\vDescription\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x10\n" +

@@ -7,29 +7,57 @@ import "slices"
 const maxTermGap = 2
 
 // find calls yield for each match of a concept in the tokens. isDoubtful is true if a word of the
-// classes in unless is near the match.
-func (f *conceptFinder) find(c *conceptGrammar, tokens []token,
+// classes in unless is near the match. isOrdered is false if the position of a token may be less
+// than that of the token before it.
+func (f *conceptFinder) find(c *conceptGrammar, tokens []token, isOrdered bool,
 	yield func(r *conceptRule, first, last token, isDoubtful bool)) {
 	f.reset(c)
-	for i := range tokens {
-		t := &tokens[i]
-		if t.isPart {
-			continue
+	i := 0
+	for ; !isOrdered && i < len(tokens); i++ {
+		f.addToken(tokens, i)
+	}
+	// Only tokens within the reach of a trigger are added: see triggers.go.
+	for i < len(tokens) {
+		trigger := i
+		for trigger < len(tokens) && c.triggerReach[tokens[trigger].word] == 0 {
+			trigger++
 		}
-		if c.startsTerm[t.word] {
-			for _, part := range c.partsOf[t.word] {
-				if len(c.terms[part]) > 0 {
-					f.addTerms(tokens, i, i, part)
-				}
+		if trigger == len(tokens) {
+			break
+		}
+		end := tokens[trigger].position
+		start, added := end-c.triggerReach[tokens[trigger].word], i
+		for i = trigger; i > added && tokens[i-1].position >= start; {
+			i--
+		}
+		for ; i < len(tokens) && (i <= trigger || tokens[i].position <= end); i++ {
+			if reach := c.triggerReach[tokens[i].word]; reach > 0 {
+				end = max(end, tokens[i].position+reach)
 			}
-		}
-		if len(c.classesOf[t.word]) > 0 {
-			f.add(*t)
+			f.addToken(tokens, i)
 		}
 	}
 	f.settle(len(f.seen))
 	for _, m := range f.matches {
 		yield(&c.rules[m.rule], m.first, m.last, m.isDoubtful)
+	}
+}
+
+// addToken adds tokens[i], and the terms that begin with it.
+func (f *conceptFinder) addToken(tokens []token, i int) {
+	c, t := f.c, &tokens[i]
+	if t.isPart {
+		return
+	}
+	if c.startsTerm[t.word] {
+		for _, part := range c.partsOf[t.word] {
+			if len(c.terms[part]) > 0 {
+				f.addTerms(tokens, i, i, part)
+			}
+		}
+	}
+	if len(c.classesOf[t.word]) > 0 {
+		f.add(*t)
 	}
 }
 

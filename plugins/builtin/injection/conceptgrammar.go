@@ -44,8 +44,11 @@ type conceptGrammar struct {
 	nameOf     []uint8 // the number of the name of each class
 	languages  int32   // the number of languages
 	startsTerm []bool  // for each word: whether it may begin a term of several words
-	calls      []bool  // for each word: whether it is in the class CALL of a language
-	retries    []bool  // for each word: whether it is in the class RETRY of a language
+	// for each word that is a trigger (see triggers.go), how far from it the other words of a match
+	// may be, and words that make the match doubtful; 0 for the other words
+	triggerReach []int32
+	calls        []bool // for each word: whether it is in the class CALL of a language
+	retries      []bool // for each word: whether it is in the class RETRY of a language
 }
 
 // ruleOfClass is a rule that needs a class. mask has a bit for the name of each class of the rule.
@@ -150,6 +153,80 @@ func (g *grammar) addConcepts(ids map[string]int) {
 			return len(c.terms[part]) > 0
 		})
 	}
+	c.triggerReach = b.triggerReach()
+}
+
+// triggerReach returns conceptGrammar.triggerReach. A concept has a trigger in each language: the
+// class whose words are the rarest. Of a term, the rarest part is the trigger.
+func (b *conceptBuilder) triggerReach() []int32 {
+	c := &b.g.concepts
+	partWords := make([][]int32, len(b.parts)) // the words of each part of terms
+	partWeights := make([]int, len(b.parts))
+	for w, parts := range c.partsOf {
+		for _, part := range parts {
+			partWords[part] = append(partWords[part], int32(w))
+			partWeights[part] += b.g.weight(int32(w))
+		}
+	}
+	reached := make([][]int32, len(b.g.words)) // the classes of each word, and of terms with it
+	for w := range b.g.words {
+		reached[w] = slices.Clone(c.classesOf[w])
+	}
+	// addTerms adds the classes of the terms that continue from the state to the words of their
+	// rarest parts. rarest is that of the parts before.
+	longest := int32(0) // the number of parts of the longest term
+	var addTerms func(state, rarest, length int32)
+	addTerms = func(state, rarest, length int32) {
+		longest = max(longest, length)
+		for _, step := range c.terms[state] {
+			rarest := rarest
+			if partWeights[step.part] < partWeights[rarest] {
+				rarest = step.part
+			}
+			if step.word >= 0 {
+				for _, w := range partWords[rarest] {
+					reached[w] = append(reached[w], c.classesOf[step.word]...)
+				}
+			}
+			addTerms(step.next, rarest, length+1)
+		}
+	}
+	for part := range int32(len(b.parts)) {
+		addTerms(part, part, 1)
+	}
+	weights := make([]int, c.numClasses)
+	for w := range b.g.words {
+		slices.Sort(reached[w])
+		reached[w] = slices.Compact(reached[w])
+		for _, class := range reached[w] {
+			weights[class] += b.g.weight(int32(w))
+		}
+	}
+	reach := make([]int32, c.numClasses)
+	for _, r := range c.rules {
+		weight := func(pair classPair) (n int) {
+			for _, class := range []int32{pair.own, pair.shared} {
+				if class >= 0 {
+					n += weights[class]
+				}
+			}
+			return n
+		}
+		rarest := slices.MinFunc(r.classes,
+			func(a, b classPair) int { return weight(a) - weight(b) })
+		for _, class := range []int32{rarest.own, rarest.shared} {
+			if class >= 0 {
+				reach[class] = max(reach[class], r.within+doubtDistance+longest*maxTermGap)
+			}
+		}
+	}
+	words := make([]int32, len(b.g.words))
+	for w := range words {
+		for _, class := range reached[w] {
+			words[w] = max(words[w], reach[class])
+		}
+	}
+	return words
 }
 
 // usedClasses returns a number below 64 for the name of each class that the concepts need, and of

@@ -74,7 +74,7 @@ func encodedRuns(s string) iter.Seq[scan.Span] {
 	return func(yield func(scan.Span) bool) {
 		percent := nextPercent(s, 0)
 		for i := 0; ; {
-			at := nextBase64(s, i)
+			at := scan.NextBase64(s, i, minBase64Run).From
 			if percent < i {
 				percent = nextPercent(s, i)
 			}
@@ -110,28 +110,11 @@ func nextPercent(s string, i int) int {
 	}
 }
 
-// nextBase64 returns an index within the next long run of base64 in s from i on, or len(s).
-func nextBase64(s string, i int) int {
-	for i += minBase64Run - 1; i < len(s); {
-		from := i
-		for from > i-minBase64Run && isBase64Byte[s[from]] {
-			from--
-		}
-		if from == i-minBase64Run {
-			return i
-		}
-		i = from + minBase64Run
+// isURLByte holds the bytes of base64, in both alphabets, and the other bytes of URLs.
+var isURLByte = func() (all [256]bool) {
+	for c := range 0x80 {
+		all[c] = c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c >= '0' && c <= '9' ||
+			strings.IndexByte("+/=-_%.~&:?#@!$*;", byte(c)) >= 0
 	}
-	return len(s)
-}
-
-// isBase64Byte holds the bytes of base64, in both alphabets. isURLByte holds these bytes and the
-// other bytes of URLs.
-var isBase64Byte, isURLByte = func() (base64, all [256]bool) {
-	for c := range 256 {
-		base64[c] = c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c >= '0' && c <= '9' ||
-			c == '+' || c == '/' || c == '=' || c == '-' || c == '_'
-		all[c] = base64[c] || c < 0x80 && strings.IndexByte("%.~&:?#@!$*;", byte(c)) >= 0
-	}
-	return base64, all
+	return all
 }()

@@ -22,6 +22,7 @@ type grammar struct {
 	membership  []uint64
 	stride      int
 	rulesByWord [][]int32 // the rules that begin with each word of the lexicon
+	triggers    phraseTriggers
 
 	url, email, picture int32 // words that stand for marks
 	not, attack, about  int   // numbers of elements
@@ -35,6 +36,7 @@ type rule struct {
 	id       int  // phrases of one family and name have the same id
 	guarded  bool // a negation before the phrase prevents a match
 	elements []element
+	trigger  uint64 // see phraseTriggers
 }
 
 // element is an element of a rule's pattern.
@@ -115,6 +117,7 @@ func compileGrammar(phrases []phrase, classes map[string]string) *grammar {
 			g.rulesByWord[w] = append(g.rulesByWord[w], int32(i))
 		}
 	}
+	g.triggers = newPhraseTriggers(g, sets)
 	return g
 }
 

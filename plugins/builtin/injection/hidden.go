@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"gatekit/plugins/sdk/scan"
+	"gatekit/plugins/sdk/scan/eight"
 )
 
 // hiddenSpan is a part of a text that models read but people do not see, or that a terminal
@@ -134,12 +135,24 @@ func (m *spanMerger) flush() {
 // plainPrefix returns the length of the longest prefix of s in ASCII without control characters,
 // except for tabs and line ends. For most texts, that is all of s.
 func plainPrefix(s string) int {
-	for i := range len(s) {
-		if c := s[i]; c-' ' >= 0x5f && c != '\n' && c != '\t' && c != '\r' {
+	for i := 0; ; {
+		if i+8 <= len(s) {
+			x := eight.Load(s, i)
+			flags := eight.Below(x, ' ') | eight.Equal(x, 0x7f) | eight.NonASCII(x)
+			if flags == 0 {
+				i += 8
+				continue
+			}
+			i += eight.First(flags)
+		}
+		for i < len(s) && (s[i] >= ' ' && s[i] < 0x7f) {
+			i++
+		}
+		if i == len(s) || s[i] != '\n' && s[i] != '\t' && s[i] != '\r' {
 			return i
 		}
+		i++
 	}
-	return len(s)
 }
 
 // isInvisible reports whether r has no glyph of its own: r is default ignorable (a property of

@@ -1,6 +1,11 @@
 package injection
 
-import "strings"
+import (
+	"math/bits"
+	"strings"
+
+	"gatekit/plugins/sdk/scan/eight"
+)
 
 // lexicon is a hash table of the words that rules name. The number of a word is its index in words.
 // Look-ups ignore the case of ASCII letters.
@@ -20,16 +25,26 @@ type lexicon struct {
 
 // slot is a slot of the hash table. The zero slot is free.
 type slot struct {
-	hash uint32
-	next int32 // the number of the word and 1
+	hash    uint64
+	next    int32 // the number of the word and 1
+	isShort bool  // no other short word has the hash: see isShort
+}
+
+// isShort reports whether a word is ASCII and has at most eight bytes. Two such words of letters,
+// digits and punctuation with the same hash are equal.
+func isShort(word string) bool {
+	return len(word) <= 8 && eight.NonASCII(upToEight(word, 0)) == 0
 }
 
 // knownBits is the number of bits in lexicon.known.
-const knownBits = 1 << 16
+const (
+	knownBits    = 1 << knownBitsLog
+	knownBitsLog = 16
+)
 
 // mayHave reports whether a word with the hash h may be in the lexicon.
-func (x *lexicon) mayHave(h uint32) bool {
-	return x.known[h%knownBits/64]&(1<<(h%64)) != 0
+func (x *lexicon) mayHave(h uint64) bool {
+	return x.known[h>>(64-knownBitsLog)/64]&(1<<(h>>(64-knownBitsLog)%64)) != 0
 }
 
 // headOf returns an index for the first two bytes of a word, ignoring the case of ASCII letters.
@@ -40,14 +55,37 @@ func headOf(word string) uint32 {
 	return (uint32(lowerByte[word[0]]) | uint32(lowerByte[word[1]])<<8) * 40503 >> 4 & (1<<12 - 1)
 }
 
-// lexiconSlots is a power of two, and more than the number of words.
-const lexiconSlots = 1 << 14
-
-// The parameters of the FNV-1a hash of words.
+// lexiconSlots is more than the number of words.
 const (
-	hashSeed  uint32 = 2166136261
-	hashPrime uint32 = 16777619
+	lexiconSlots    = 1 << lexiconSlotsLog
+	lexiconSlotsLog = 14
 )
+
+// lowerBits turn capital letters into small ones. They change a few other characters, too, which
+// does not matter to a hash.
+const lowerBits = 0x2020202020202020
+
+// mixHash returns the hash h of a word extended by the next one to eight bytes of the word, in
+// which lowerBits are set and the bytes behind the word are 0. The highest bits of a hash depend on
+// all bytes. Different words of at most eight bytes have different hashes.
+func mixHash(h, next uint64) uint64 {
+	return (bits.RotateLeft64(h, 29) ^ next) * 0x9e3779b97f4a7c15
+}
+
+// upToEight returns the first eight bytes of s from i on as a number, as eight.Load does. Behind
+// the end of s, the bytes are 0.
+func upToEight(s string, i int) (x uint64) {
+	if i+8 <= len(s) {
+		return eight.Load(s, i)
+	}
+	for n := 0; i+n < len(s); n++ {
+		x |= uint64(s[i+n]) << (8 * n)
+	}
+	return x
+}
+
+// firstBytes returns a mask for the n lowest of eight bytes.
+func firstBytes(n int) uint64 { return 1<<(8*n) - 1 }
 
 // add returns the number of word, and adds word if it is new. word is in lower case.
 func (x *lexicon) add(word string) int32 {
@@ -57,8 +95,8 @@ func (x *lexicon) add(word string) int32 {
 	h := hashOf(word)
 	i := x.slot(h, word)
 	if x.slots[i].next == 0 {
-		x.slots[i] = slot{h, int32(len(x.words) + 1)}
-		x.known[h%knownBits/64] |= 1 << (h % 64)
+		x.slots[i] = slot{h, int32(len(x.words) + 1), isShort(word)}
+		x.known[h>>(64-knownBitsLog)/64] |= 1 << (h >> (64 - knownBitsLog) % 64)
 		x.words = append(x.words, word)
 		if word[0] != 0 { // else it stands for a mark, a stem or a term, and is not looked up
 			x.longest = max(x.longest, len(word))
@@ -70,20 +108,20 @@ func (x *lexicon) add(word string) int32 {
 }
 
 // hashOf returns the hash of a word, ignoring the case of ASCII letters.
-func hashOf(word string) uint32 {
-	h := hashSeed
-	for i := range len(word) {
-		h = (h ^ uint32(lowerByte[word[i]])) * hashPrime
+func hashOf(word string) (h uint64) {
+	for i := 0; i < len(word); i += 8 {
+		h = mixHash(h, (upToEight(word, i)|lowerBits)&firstBytes(min(8, len(word)-i)))
 	}
 	return h
 }
 
 // slot returns the index in slots of the word with the hash h, or of the free slot for that word.
-func (x *lexicon) slot(h uint32, word string) int {
-	for i := int(h^h>>15) & (len(x.slots) - 1); ; i = (i + 1) & (len(x.slots) - 1) {
+func (x *lexicon) slot(h uint64, word string) int {
+	for i := h >> (64 - lexiconSlotsLog); ; i = (i + 1) % lexiconSlots {
 		s := &x.slots[i]
-		if s.next == 0 || s.hash == h && equalLower(x.words[s.next-1], word) {
-			return i
+		if s.next == 0 || s.hash == h && (s.isShort && len(word) <= 8 ||
+			equalLower(x.words[s.next-1], word)) {
+			return int(i)
 		}
 	}
 }
@@ -91,6 +129,9 @@ func (x *lexicon) slot(h uint32, word string) int {
 // equalLower reports whether a word equals an entry of the lexicon, ignoring the case of the word's
 // ASCII letters.
 func equalLower(entry, word string) bool {
+	if entry == word {
+		return true
+	}
 	if len(entry) != len(word) {
 		return false
 	}
@@ -103,7 +144,7 @@ func equalLower(entry, word string) bool {
 }
 
 // findHashed returns the number of the word with the hash h, or -1.
-func (x *lexicon) findHashed(h uint32, word string) int32 {
+func (x *lexicon) findHashed(h uint64, word string) int32 {
 	if !x.mayHave(h) {
 		return -1
 	}
@@ -156,17 +197,14 @@ func (x *lexicon) lookupStem(word string) int32 {
 	if lengths == 0 {
 		return -1
 	}
-	found := int32(-1)
-	h := hashSeed
-	for i := range min(len(word), s.longest) {
-		h = (h ^ uint32(lowerByte[word[i]])) * hashPrime
-		if n := i + 1; n >= minStem && lengths&(1<<min(n, 31)) != 0 {
-			if stem := s.slots[s.slot(h, word[:n])].next - 1; stem >= 0 {
-				found = s.numbers[stem]
+	for n := min(len(word), s.longest); n >= minStem; n-- {
+		if lengths&(1<<min(n, 31)) != 0 {
+			if stem := s.lookup(word[:n]); stem >= 0 {
+				return s.numbers[stem]
 			}
 		}
 	}
-	return found
+	return -1
 }
 
 // rot13 returns word with each letter moved by 13 places in the alphabet. word is in lower case.

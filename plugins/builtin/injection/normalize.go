@@ -7,6 +7,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
+
+	"gatekit/plugins/sdk/scan/eight"
 )
 
 // normalizedText is a text in the form in which its words are looked up: in lower case (except for
@@ -38,7 +40,7 @@ func (p normalizedText) originalOffset(i int) int {
 // normalize returns the normalized text of s. ASCII letters keep their case, since the lexicon
 // ignores it and some marks are written in capitals only.
 func normalize(s string) normalizedText {
-	i := asciiPrefix(s)
+	i := eight.ASCIIPrefix(s)
 	if i == len(s) {
 		return normalizedText{text: s}
 	}
@@ -62,21 +64,11 @@ func normalize(s string) normalizedText {
 		if len(b)-before != n {
 			offsets = append(offsets, offsetEntry{int32(len(b)), int32(i)})
 		}
-		more := asciiPrefix(s[i:])
+		more := eight.ASCIIPrefix(s[i:])
 		b = append(b, s[i:i+more]...)
 		i += more
 	}
 	return normalizedText{string(b), offsets}
-}
-
-// asciiPrefix returns the length of the longest ASCII prefix of s.
-func asciiPrefix(s string) int {
-	for i := range len(s) {
-		if s[i] >= utf8.RuneSelf {
-			return i
-		}
-	}
-	return len(s)
 }
 
 // appendNormalized appends r decomposed and without accents, in lower case except for ASCII

@@ -97,13 +97,50 @@ func (g textScorer) score(s string, isDefinition bool, w *scratch) scoredText {
 	tokens := w.tokens[:0]
 	var hits []hit
 	m := markFinder{grammar: g.grammar, text: text, isDefinition: isDefinition}
-	g.lexicon.tokenize(text, &tokens,
+	isOrdered := g.lexicon.tokenize(text, &tokens,
 		func(i, position int) { m.find(i, position, &tokens, &hits) })
 	w.tokens = tokens
+	hits = g.matchPhrases(tokens, isOrdered, isDefinition, hits)
+	addConcept := func(r *conceptRule, first, last token, isDoubtful bool) {
+		h := hit{r.family, r.name, r.id, r.content, first.position, int(first.from), int(last.to)}
+		if isDefinition {
+			h.score = r.definition
+		}
+		if isDoubtful {
+			h.score /= 2
+		}
+		hits = append(hits, h)
+	}
+	w.finder.find(&g.concepts, tokens, isOrdered, addConcept)
+	hits = slices.DeleteFunc(hits, func(h hit) bool { return g.actions[h.family] == actionOff })
+	if len(hits) == 0 {
+		return scoredText{text: text, tokens: tokens}
+	}
+	if g.usesDiscount {
+		g.discount(text.text, tokens, hits, isDefinition)
+	}
+	slices.SortStableFunc(hits, func(a, b hit) int { return cmp.Compare(a.position, b.position) })
+	scored := scoredText{text: text, allHits: hits, tokens: tokens}
+	scored.score, scored.hits = highestWindow(hits)
+	return scored
+}
+
+// matchPhrases appends the hits of phrases in the tokens to hits.
+func (g textScorer) matchPhrases(tokens []token, isOrdered, isDefinition bool, hits []hit) []hit {
 	var matches map[int32]int // number of matches, by rule
+	var near [triggerBlock]uint64
 	for i := range tokens {
+		if i%triggerBlock == 0 {
+			g.triggers.near(near[:min(triggerBlock, len(tokens)-i)], tokens, i, isOrdered)
+		}
+		if near[i%triggerBlock] == 0 {
+			continue
+		}
 		for _, n := range g.rulesByWord[tokens[i].word] {
 			r := &g.rules[n]
+			if r.trigger&near[i%triggerBlock] == 0 {
+				continue
+			}
 			end := g.matchEnd(tokens, i, r)
 			if end < 0 || matches[n] >= maxRuleHits || r.guarded && g.isNegated(tokens, i) {
 				continue
@@ -120,27 +157,7 @@ func (g textScorer) score(s string, isDefinition bool, w *scratch) scoredText {
 			hits = append(hits, h)
 		}
 	}
-	w.finder.find(&g.concepts, tokens, func(r *conceptRule, first, last token, isDoubtful bool) {
-		h := hit{r.family, r.name, r.id, r.content, first.position, int(first.from), int(last.to)}
-		if isDefinition {
-			h.score = r.definition
-		}
-		if isDoubtful {
-			h.score /= 2
-		}
-		hits = append(hits, h)
-	})
-	hits = slices.DeleteFunc(hits, func(h hit) bool { return g.actions[h.family] == actionOff })
-	if len(hits) == 0 {
-		return scoredText{text: text, tokens: tokens}
-	}
-	if g.usesDiscount {
-		g.discount(text.text, tokens, hits, isDefinition)
-	}
-	slices.SortStableFunc(hits, func(a, b hit) int { return cmp.Compare(a.position, b.position) })
-	scored := scoredText{text: text, allHits: hits, tokens: tokens}
-	scored.score, scored.hits = highestWindow(hits)
-	return scored
+	return hits
 }
 
 // combinedMargin is subtracted from the scores of several families, since words of several families

@@ -80,11 +80,12 @@ func (in *inspection) inspectSplit(m *mcp.Message, e *resultEdges) {
 		}
 	}
 	var finder conceptFinder
-	finder.find(&g.concepts, tokens, func(r *conceptRule, first, last token, isDoubtful bool) {
+	reportConcept := func(r *conceptRule, first, last token, isDoubtful bool) {
 		if !isDoubtful {
 			report(r.family, r.content, first.from, last.to)
 		}
-	})
+	}
+	finder.find(&g.concepts, tokens, false, reportConcept)
 }
 
 // replaceTail remembers the end of a result of the principal, and returns the end of the results

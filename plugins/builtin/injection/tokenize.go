@@ -4,6 +4,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"gatekit/plugins/sdk/scan/eight"
 )
 
 // token is a word of a text that is in the lexicon, or a mark that is read as a word.
@@ -56,10 +58,13 @@ var lowerByte = func() (t [256]byte) {
 const sentenceGap = 6
 
 // tokenize appends each word of a text that is in the lexicon to out. It calls mark for each byte
-// that may begin a mark, with the position of the byte in words.
-func (x *lexicon) tokenize(text normalizedText, out *[]token, mark func(i, position int)) {
+// that may begin a mark, with the position of the byte in words. isOrdered is false if the position
+// of a token may be less than that of the token before it.
+func (x *lexicon) tokenize(text normalizedText, out *[]token,
+	mark func(i, position int)) (isOrdered bool) {
 	s := text.text
 	position := 0
+	isOrdered = true
 	for i := 0; i < len(s); {
 		c := s[i]
 		switch k := byteClasses[c]; {
@@ -83,18 +88,9 @@ func (x *lexicon) tokenize(text normalizedText, out *[]token, mark func(i, posit
 			continue
 		}
 		from := i
-		h := hashSeed
-		high := c
-		for i < len(s) {
-			c := s[i]
-			if byteClasses[c]&letterByte == 0 {
-				break
-			}
-			h = (h ^ uint32(lowerByte[c])) * hashPrime
-			high |= c
-			i++
-		}
-		if high >= 0x80 {
+		word := readWord(s, i)
+		i = word.end
+		if word.hasNonASCII {
 			position = x.readNonASCII(s, from, i, position, out)
 			continue
 		}
@@ -123,13 +119,16 @@ func (x *lexicon) tokenize(text normalizedText, out *[]token, mark func(i, posit
 		if i-from == 1 && c != '\'' && i+1 < len(s) {
 			if to, ok := x.readSpaced(s, from, position, out); ok {
 				position += 5 // for the words that readSpaced has found, without counting them
+				if n := len(*out); n > 0 && int((*out)[n-1].position) > position {
+					isOrdered = false
+				}
 				i = to
 				continue
 			}
 		}
 		w := int32(-1)
-		if x.mayHave(h) {
-			w = x.findHashed(h, s[from:i])
+		if x.mayHave(word.hash) {
+			w = x.slots[x.slot(word.hash, s[from:i])].next - 1
 		}
 		if w < 0 && x.hasHead(s[from:i]) {
 			w = x.lookupStem(s[from:i])
@@ -137,12 +136,57 @@ func (x *lexicon) tokenize(text normalizedText, out *[]token, mark func(i, posit
 		switch {
 		case w >= 0:
 			*out = append(*out, newToken(w, position, from, i))
-		case i-from >= 3 && i-from <= 24:
+		case word.hasOther && i-from >= 3 && i-from <= 24:
 			x.readDisguised(s, from, i, position, out)
 		}
 		position++
 	}
+	return isOrdered
 }
+
+// wordInText is a run of letters, digits, "_" and "'".
+type wordInText struct {
+	end         int
+	hash        uint64 // see hashOf
+	hasNonASCII bool
+	hasOther    bool // the word has characters other than letters
+}
+
+// readWord reads the word that begins at s[i], eight bytes at a time.
+func readWord(s string, i int) (word wordInText) {
+	var nonASCII, others uint64 // flags: see package eight
+	for {
+		var x uint64
+		if i+8 <= len(s) {
+			x = eight.Load(s, i)
+		} else {
+			x = upToEight(s, i)
+		}
+		y := x &^ highBits
+		lower := y | lowerBits
+		letters := (lower + lowBits*(0x80-'a')) &^ (lower + lowBits*(0x80-'z'-1)) & highBits
+		other := ((y+lowBits*(0x80-'0'))&^(y+lowBits*(0x80-'9'-1)) |
+			^((y ^ lowBits*'_') + lowBits*0x7f) | ^((y ^ lowBits*'\'') + lowBits*0x7f)) & highBits
+		n := eight.First(^(letters | other | x) & highBits)
+		inWord := firstBytes(n)
+		nonASCII |= x & inWord
+		others |= other & inWord
+		if n > 0 {
+			word.hash = mixHash(word.hash, (x|lowerBits)&inWord)
+		}
+		if i += n; n < 8 {
+			word.end, word.hasOther = i, others != 0
+			word.hasNonASCII = nonASCII&highBits != 0
+			return word
+		}
+	}
+}
+
+// lowBits and highBits have the lowest and the highest bit of each of eight bytes.
+const (
+	lowBits  = 0x0101010101010101
+	highBits = 0x8080808080808080
+)
 
 // readDisguised looks up a word that is not in the lexicon in its plain form. It looks up the parts
 // of a word with apostrophes or underscores, or replaces the digits of a word by letters.
@@ -152,14 +196,7 @@ func (x *lexicon) readDisguised(s string, from, to, position int, out *[]token) 
 	for i := range len(word) {
 		switch c := word[i]; {
 		case c == '\'' || c == '_':
-			for part := range strings.FieldsFuncSeq(word, func(r rune) bool {
-				return r == '\'' || r == '_'
-			}) {
-				if w := x.lookup(part); w >= 0 {
-					*out = append(*out, token{word: w, position: int32(position), from: int32(from),
-						to: int32(to), isPart: strings.IndexByte(word, '_') >= 0})
-				}
-			}
+			x.readParts(word, newToken(-1, position, from, to), out)
 			return
 		case c >= '0' && c <= '9':
 			hasDigit = true
@@ -178,6 +215,22 @@ func (x *lexicon) readDisguised(s string, from, to, position int, out *[]token) 
 	}
 }
 
+// readParts looks up the parts of a word with apostrophes or underscores. t is the token of the
+// whole word.
+func (x *lexicon) readParts(word string, t token, out *[]token) {
+	t.isPart = strings.IndexByte(word, '_') >= 0
+	for from := 0; from < len(word); {
+		to := from
+		for to < len(word) && word[to] != '\'' && word[to] != '_' {
+			to++
+		}
+		if t.word = x.lookup(word[from:to]); t.word >= 0 {
+			*out = append(*out, t)
+		}
+		from = to + 1
+	}
+}
+
 // leetspeak replaces digits by the letters that they stand for. readDisguised replaces the digit 1,
 // which stands for i or l.
 var leetspeak = strings.NewReplacer("0", "o", "3", "e", "4", "a", "5", "s", "7", "t")
@@ -185,26 +238,42 @@ var leetspeak = strings.NewReplacer("0", "o", "3", "e", "4", "a", "5", "s", "7",
 // readSpaced reads five letters or more with spaces, hyphens, dots or stars between them as the
 // words that they form. to is the index after the last letter.
 func (x *lexicon) readSpaced(s string, from, position int, out *[]token) (to int, ok bool) {
-	var b []byte
-	for i := from; ; {
-		b = append(b, s[i])
-		to = i + 1
-		next := to
-		for next < len(s) && next < to+4 && (s[next] == ' ' || s[next] == '-' || s[next] == '.' ||
-			s[next] == '*') {
-			next++
-		}
-		if next == to || next >= len(s) || byteClasses[s[next]] != letterByte || s[next] >= 0x80 ||
-			next+1 < len(s) && byteClasses[s[next+1]]&letterByte != 0 || len(b) > 200 {
+	letters, last := 1, from
+	for letters <= maxSpaced {
+		next := nextSpaced(s, last)
+		if next < 0 {
 			break
 		}
-		i = next
+		last = next
+		letters++
 	}
-	if len(b) < 5 {
-		return to, false
+	if letters < 5 {
+		return last + 1, false
 	}
-	x.readRun(strings.ToLower(string(b)), from, to, position, out)
-	return to, true
+	run := make([]byte, 0, letters)
+	for i := from; i >= from && i <= last; i = nextSpaced(s, i) {
+		run = append(run, lowerByte[s[i]])
+	}
+	x.readRun(string(run), from, last+1, position, out)
+	return last + 1, true
+}
+
+// maxSpaced is how many letters with spaces between them are read together.
+const maxSpaced = 200
+
+// nextSpaced returns the index of the single letter that follows the letter s[i] after up to four
+// spaces, hyphens, dots or stars, or -1 if there is none.
+func nextSpaced(s string, i int) int {
+	next := i + 1
+	for next < len(s) && next < i+5 && (s[next] == ' ' || s[next] == '-' || s[next] == '.' ||
+		s[next] == '*') {
+		next++
+	}
+	if next == i+1 || next >= len(s) || byteClasses[s[next]] != letterByte || s[next] >= 0x80 ||
+		next+1 < len(s) && byteClasses[s[next+1]]&letterByte != 0 {
+		return -1
+	}
+	return next
 }
 
 // readRun appends the words of the lexicon in a run of letters without spaces. At each place, it
@@ -214,11 +283,9 @@ func (x *lexicon) readRun(run string, from, to, position int, out *[]token) {
 	for i := 0; i < len(run); {
 		n, word := 1, int32(-1)
 		lengths := x.lengths[headOf(run[i:])]
-		h := hashSeed
-		for l := 1; lengths != 0 && l <= min(len(run)-i, x.longest); l++ {
-			h = (h ^ uint32(run[i+l-1])) * hashPrime
-			if l >= 3 && lengths&(1<<min(l, 31)) != 0 {
-				if w := x.slots[x.slot(h, run[i:i+l])].next - 1; w >= 0 {
+		for l := min(len(run)-i, x.longest); lengths != 0 && l >= 3 && word < 0; l-- {
+			if lengths&(1<<min(l, 31)) != 0 {
+				if w := x.lookup(run[i : i+l]); w >= 0 {
 					n, word = l, w
 				}
 			}
@@ -319,11 +386,18 @@ const maxIdeographs = 12
 func (x *lexicon) longestPrefix(s string) (n int, word int32) {
 	n, word = len(s), -1
 	end := 0
+	lengths := x.lengths[headOf(s)]
 	for chars := 1; chars <= maxIdeographs && end < len(s); chars++ {
 		_, size := utf8.DecodeRuneInString(s[end:])
 		end += size
 		if chars == 1 {
 			n = end
+			if lengths == 0 {
+				break
+			}
+		}
+		if lengths&(1<<min(end, 31)) == 0 {
+			continue
 		}
 		if w := x.lookup(s[:end]); w >= 0 {
 			n, word = end, w

@@ -91,7 +91,7 @@ func (m *Message) Leaves(yield func(Leaf) bool) {
 		return
 	}
 	w := leafWalker{raw: m.raw}
-	w.walk(m.bodySpan, nil, yield)
+	w.walk(int(m.bodySpan.from), nil, yield)
 }
 
 // WithLeaves returns a copy of m that keeps its leaves and their texts after the first call of
@@ -129,7 +129,7 @@ func (k *keptLeaves) each(m *Message, yield func(Leaf) bool) {
 	}
 	n := 0
 	w := leafWalker{raw: m.raw}
-	w.walk(m.bodySpan, nil, func(l Leaf) bool {
+	w.walk(int(m.bodySpan.from), nil, func(l Leaf) bool {
 		n++
 		return n <= len(k.leaves) || yield(l)
 	})
@@ -139,7 +139,7 @@ func (k *keptLeaves) fill(m *Message) {
 	// The texts of most leaves are parts of one copy of the body.
 	body := string(m.bodySpan.bytes(m.raw))
 	w := leafWalker{raw: m.raw, body: body, bodyAt: m.bodySpan.from, keeps: true}
-	w.walk(m.bodySpan, nil, func(l Leaf) bool {
+	w.walk(int(m.bodySpan.from), nil, func(l Leaf) bool {
 		k.isFull = len(k.leaves) == maxKeptLeaves
 		if !k.isFull {
 			k.leaves = append(k.leaves, l)
@@ -160,37 +160,69 @@ type leafWalker struct {
 	texts  []string // memory for the next texts
 }
 
-// walk calls yield for each leaf of the value at the span, until yield returns false.
-func (w *leafWalker) walk(at span, path *pathStep, yield func(Leaf) bool) (more bool) {
-	more = true
-	switch c := at.firstByte(w.raw); {
-	case c == '"':
-		l, _ := w.leaf(StringLeaf, at, path)
-		return yield(l)
-	case c == '-' || c >= '0' && c <= '9':
-		l, _ := w.leaf(NumberLeaf, at, path)
-		return yield(l)
-	case c == '{':
-		eachMember(w.raw, int(at.from), func(m member) bool {
-			below := w.step(path)
-			quoted := span{m.name.from - 1, m.name.to + 1}
-			below.name = w.raw[quoted.from:quoted.to]
-			var name Leaf
-			name, below.text = w.leaf(NameLeaf, quoted, below)
-			more = yield(name) && w.walk(m.value, below, yield)
-			return more
-		})
-	case c == '[':
-		i := 0
-		eachItem(w.raw, int(at.from), func(item span) bool {
-			below := w.step(path)
-			below.index = i
-			more = w.walk(item, below, yield)
-			i++
-			return more
-		})
+// walk calls yield for each leaf of the value that begins at i, until yield returns false. It
+// returns the offset after the value, unless yield has returned false.
+func (w *leafWalker) walk(i int, path *pathStep, yield func(Leaf) bool) (end int, more bool) {
+	if i >= len(w.raw) {
+		return i, true
 	}
-	return more
+	switch c := w.raw[i]; {
+	case c == '"':
+		end = skipString(w.raw, i)
+		l, _ := w.leaf(StringLeaf, span{int32(i), int32(end)}, path)
+		return end, yield(l)
+	case c == '-' || c >= '0' && c <= '9':
+		end = skipValue(w.raw, i)
+		l, _ := w.leaf(NumberLeaf, span{int32(i), int32(end)}, path)
+		return end, yield(l)
+	case c == '{':
+		return w.walkMembers(i, path, yield)
+	case c == '[':
+		return w.walkItems(i, path, yield)
+	}
+	return skipValue(w.raw, i), true
+}
+
+// walkMembers does what walk does, for an object.
+func (w *leafWalker) walkMembers(i int, path *pathStep,
+	yield func(Leaf) bool) (end int, more bool) {
+	i = skipBlanks(w.raw, i+1)
+	for i < len(w.raw) && w.raw[i] == '"' {
+		below := w.step(path)
+		name := span{int32(i), int32(skipString(w.raw, i))}
+		below.name = name.bytes(w.raw)
+		var l Leaf
+		if l, below.text = w.leaf(NameLeaf, name, below); !yield(l) {
+			return i, false
+		}
+		i = min(skipBlanks(w.raw, int(name.to))+1, len(w.raw)) // after the colon
+		if i, more = w.walk(skipBlanks(w.raw, i), below, yield); !more {
+			return i, false
+		}
+		if i = skipBlanks(w.raw, i); i >= len(w.raw) || w.raw[i] != ',' {
+			break
+		}
+		i = skipBlanks(w.raw, i+1)
+	}
+	return min(i+1, len(w.raw)), true
+}
+
+// walkItems does what walk does, for an array.
+func (w *leafWalker) walkItems(i int, path *pathStep,
+	yield func(Leaf) bool) (end int, more bool) {
+	i = skipBlanks(w.raw, i+1)
+	for n := 0; i < len(w.raw) && w.raw[i] != ']'; n++ {
+		below := w.step(path)
+		below.index = n
+		if i, more = w.walk(i, below, yield); !more {
+			return i, false
+		}
+		if i = skipBlanks(w.raw, i); i >= len(w.raw) || w.raw[i] != ',' {
+			break
+		}
+		i = skipBlanks(w.raw, i+1)
+	}
+	return min(i+1, len(w.raw)), true
 }
 
 // step returns a new step below parent.
@@ -208,10 +240,13 @@ func (w *leafWalker) leaf(kind LeafKind, at span, path *pathStep) (l Leaf, text 
 	if !w.keeps {
 		return l, ""
 	}
+	isInBody := int(at.to-w.bodyAt) <= len(w.body) // else the body is no JSON
 	switch {
-	case kind == NumberLeaf:
+	case kind == NumberLeaf && isInBody:
 		text = w.body[at.from-w.bodyAt : at.to-w.bodyAt]
-	case bytes.IndexByte(l.Raw, '\\') < 0:
+	case kind == NumberLeaf:
+		text = string(l.Raw)
+	case isInBody && len(l.Raw) >= 2 && bytes.IndexByte(l.Raw, '\\') < 0:
 		text = w.body[at.from+1-w.bodyAt : at.to-1-w.bodyAt]
 	default:
 		text = decodeLeniently(l.Raw)

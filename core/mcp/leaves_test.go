@@ -81,6 +81,18 @@ func TestWithLeavesKeepsSomeLeavesOnly(t *testing.T) {
 	}
 }
 
+func TestLeavesOfInvalidJSONDoNotPanic(t *testing.T) {
+	const body = `{"a":["x\n",-1.5e3,{"b":"c","\"":[]}],"d":"\u00e9"} `
+	for i := range body {
+		for _, body := range []string{body[:i], body[i:], body[:i] + body[i+1:],
+			body[:i] + `"` + body[i:]} {
+			m := mcp.NewNotification("x", []byte(body))
+			leafTexts(m)
+			leafTexts(m.WithLeaves())
+		}
+	}
+}
+
 func TestEditedMessageHasOtherLeaves(t *testing.T) {
 	m := mcp.NewNotification("x", []byte(`{"a":"old"}`)).WithLeaves()
 	leafTexts(m)

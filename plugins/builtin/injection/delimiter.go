@@ -226,8 +226,18 @@ func (m *markFinder) readFence(s string, i int, add addHit) {
 	}
 }
 
+// labelEnds are the last letters of the labels that readLabel knows.
+const labelEnds = "eimnrst"
+
 // readLabel reads the first words of a line, up to the colon at i.
 func (m *markFinder) readLabel(s string, i int, add addHit) {
+	last := i - 1
+	for last >= 0 && last > i-32 && (s[last] == ' ' || s[last] == '*') {
+		last--
+	}
+	if last < 0 || s[last] < 0x80 && strings.IndexByte(labelEnds, s[last]|0x20) < 0 {
+		return
+	}
 	line := s[max(0, i-32):i]
 	n := strings.LastIndexByte(line, '\n')
 	if n < 0 && i > 32 {

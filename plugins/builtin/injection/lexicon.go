@@ -164,7 +164,7 @@ func (x *lexicon) addStem(stem string, number int32) {
 	if x.stems == nil {
 		x.stems = &lexicon{heads: make([]bool, headHashes)}
 	}
-	x.stems.heads[headHash(stem)] = true
+	x.stems.heads[headHash(upToEight(stem, 0)|lowerBits)] = true
 	if x.stems.add(stem) == int32(len(x.stems.numbers)) {
 		x.stems.numbers = append(x.stems.numbers, number)
 	}
@@ -176,21 +176,20 @@ const minStem = 3
 // headHashes is the number of different results of headHash.
 const headHashes = 1 << 12
 
-// headHash returns a hash of the first minStem bytes of a word, ignoring the case of ASCII letters.
-func headHash(word string) uint32 {
-	h := uint32(lowerByte[word[0]]) | uint32(lowerByte[word[1]])<<8 | uint32(lowerByte[word[2]])<<16
-	return h * 2654435761 >> 20
-}
+// headHash returns a hash of the first minStem bytes of a word. first has these bytes as its lowest
+// ones, in which lowerBits are set.
+func headHash(first uint64) uint32 { return uint32(first&0xffffff) * 2654435761 >> 20 }
 
-// hasHead reports whether a stem may begin like the word.
-func (x *lexicon) hasHead(word string) bool {
-	return len(word) >= minStem && x.stems != nil && x.stems.heads[headHash(word)]
+// hasHead reports whether a stem may begin like a word of minStem bytes or more. first is as in
+// headHash.
+func (x *lexicon) hasHead(first uint64) bool {
+	return x.stems != nil && x.stems.heads[headHash(first)]
 }
 
 // lookupStem returns the number of the longest stem that the word begins with, or -1.
 func (x *lexicon) lookupStem(word string) int32 {
 	s := x.stems
-	if !x.hasHead(word) {
+	if len(word) < minStem || !x.hasHead(upToEight(word, 0)|lowerBits) {
 		return -1
 	}
 	lengths := s.lengths[headOf(word)]

@@ -72,8 +72,9 @@ func (x *lexicon) tokenize(text normalizedText, out *[]token,
 			i++
 			continue
 		case k&letterByte == 0:
-			if k&markStart != 0 {
-				mark(i, position)
+			isQuote := c == '"' || c == '`'
+			if k&markStart != 0 && (!isQuote || i+1 < len(s) && s[i+1] == c) {
+				mark(i, position) // a single quote begins no mark
 			}
 			if k&sentenceEnd != 0 {
 				switch {
@@ -90,7 +91,7 @@ func (x *lexicon) tokenize(text normalizedText, out *[]token,
 		from := i
 		word := readWord(s, i)
 		i = word.end
-		if word.hasNonASCII {
+		if word.hasNonASCII() {
 			position = x.readNonASCII(s, from, i, position, out)
 			continue
 		}
@@ -130,13 +131,13 @@ func (x *lexicon) tokenize(text normalizedText, out *[]token,
 		if x.mayHave(word.hash) {
 			w = x.slots[x.slot(word.hash, s[from:i])].next - 1
 		}
-		if w < 0 && x.hasHead(s[from:i]) {
+		if w < 0 && i-from >= minStem && x.hasHead(word.first) {
 			w = x.lookupStem(s[from:i])
 		}
 		switch {
 		case w >= 0:
 			*out = append(*out, newToken(w, position, from, i))
-		case word.hasOther && i-from >= 3 && i-from <= 24:
+		case word.hasOther() && i-from >= 3 && i-from <= maxDisguised:
 			x.readDisguised(s, from, i, position, out)
 		}
 		position++
@@ -146,15 +147,22 @@ func (x *lexicon) tokenize(text normalizedText, out *[]token,
 
 // wordInText is a run of letters, digits, "_" and "'".
 type wordInText struct {
-	end         int
-	hash        uint64 // see hashOf
-	hasNonASCII bool
-	hasOther    bool // the word has characters other than letters
+	end   int
+	first uint64 // the first eight bytes, as a number in which lowerBits are set
+	hash  uint64 // see hashOf
+	// the highest bits are set for digits, "_" and "'", the lowest ones for bytes beyond ASCII
+	others uint64
 }
+
+// hasNonASCII reports whether the word has bytes beyond ASCII.
+func (w wordInText) hasNonASCII() bool { return w.others&lowBits != 0 }
+
+// hasOther reports whether the word has digits, "_" or "'".
+func (w wordInText) hasOther() bool { return w.others&highBits != 0 }
 
 // readWord reads the word that begins at s[i], eight bytes at a time.
 func readWord(s string, i int) (word wordInText) {
-	var nonASCII, others uint64 // flags: see package eight
+	from := i
 	for {
 		var x uint64
 		if i+8 <= len(s) {
@@ -169,14 +177,16 @@ func readWord(s string, i int) (word wordInText) {
 			^((y ^ lowBits*'_') + lowBits*0x7f) | ^((y ^ lowBits*'\'') + lowBits*0x7f)) & highBits
 		n := eight.First(^(letters | other | x) & highBits)
 		inWord := firstBytes(n)
-		nonASCII |= x & inWord
-		others |= other & inWord
+		word.others |= (other | x&highBits>>7) & inWord
+		x = (x | lowerBits) & inWord
+		if i == from {
+			word.first = x
+		}
 		if n > 0 {
-			word.hash = mixHash(word.hash, (x|lowerBits)&inWord)
+			word.hash = mixHash(word.hash, x)
 		}
 		if i += n; n < 8 {
-			word.end, word.hasOther = i, others != 0
-			word.hasNonASCII = nonASCII&highBits != 0
+			word.end = i
 			return word
 		}
 	}
@@ -207,13 +217,34 @@ func (x *lexicon) readDisguised(s string, from, to, position int, out *[]token) 
 	if !hasDigit || !hasLetter {
 		return
 	}
-	for _, one := range []string{"i", "l"} {
-		if w := x.lookup(leetspeak.Replace(strings.ReplaceAll(word, "1", one))); w >= 0 {
+	for _, one := range []byte{'i', 'l'} {
+		var letters [maxDisguised]byte
+		for i := range len(word) {
+			c := word[i]
+			if c >= '0' && c <= '9' {
+				c = leetspeak[c-'0']
+			}
+			if c == '1' {
+				c = one
+			}
+			letters[i] = c
+		}
+		if w := x.lookup(string(letters[:len(word)])); w >= 0 {
 			*out = append(*out, newToken(w, position, from, to))
+			return
+		}
+		if strings.IndexByte(word, '1') < 0 {
 			return
 		}
 	}
 }
+
+// maxDisguised is the length of the longest word that readDisguised reads, in bytes.
+const maxDisguised = 24
+
+// leetspeak has the letter that each digit stands for, or the digit if it stands for none. The
+// digit 1 stands for i or l.
+const leetspeak = "o12eas6t89"
 
 // readParts looks up the parts of a word with apostrophes or underscores. t is the token of the
 // whole word.
@@ -230,10 +261,6 @@ func (x *lexicon) readParts(word string, t token, out *[]token) {
 		from = to + 1
 	}
 }
-
-// leetspeak replaces digits by the letters that they stand for. readDisguised replaces the digit 1,
-// which stands for i or l.
-var leetspeak = strings.NewReplacer("0", "o", "3", "e", "4", "a", "5", "s", "7", "t")
 
 // readSpaced reads five letters or more with spaces, hyphens, dots or stars between them as the
 // words that they form. to is the index after the last letter.

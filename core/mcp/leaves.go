@@ -106,7 +106,7 @@ func (m *Message) WithLeaves() *Message {
 // Limits of the leaves that a message keeps.
 const (
 	maxKeptBody   = 1 << 20 // bytes of a body
-	maxKeptLeaves = 1 << 12
+	maxKeptLeaves = 1 << 13
 )
 
 // keptLeaves are the first leaves of a message, with their texts.

@@ -15,6 +15,12 @@ const (
 	maxDecoded = 1 << 20 // bytes of hexadecimal and character references decoded in one text
 )
 
+// mayBeEncoded reports whether eachDecoded may find a text in s. Most texts have none.
+func mayBeEncoded(s string) bool {
+	return strings.IndexByte(s, '%') >= 0 || strings.Contains(s, "&#") ||
+		scan.NextBase64(s, 0, minBase64Run).From < len(s) // includes hexadecimal
+}
+
 // eachDecoded calls yield for each text that is encoded in t, until yield returns false. The
 // encodings are base64 and percent-encoding (see package scan), hexadecimal, and HTML character
 // references. whole is true if plain is all of t, including the parts that are not encoded.

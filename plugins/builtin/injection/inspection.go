@@ -126,6 +126,9 @@ func (in *inspection) inspectText(t scan.Text) {
 		in.evaluate(t, in.stage.scorer.score(hiddenText, true, in.scratch),
 			&scan.Span{From: 0, To: len(t.Value)}, bonusHidden)
 	}
+	if !mayBeEncoded(t.Value) {
+		return
+	}
 	eachDecoded(t, func(plain string, at scan.Span, whole bool) bool {
 		bonus := bonusEncoded
 		if whole {
@@ -139,6 +142,9 @@ func (in *inspection) inspectText(t scan.Text) {
 // inspectHidden records the hidden characters and the control characters of a text, and asks for
 // the actions of their families. It returns the text that the hidden characters encode.
 func (in *inspection) inspectHidden(t scan.Text) (hiddenText string) {
+	if plainPrefix(t.Value) == len(t.Value) {
+		return ""
+	}
 	pointer, found := "", 0
 	return eachHidden(t.Value, func(h hiddenSpan) {
 		found++

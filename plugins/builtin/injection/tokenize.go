@@ -175,8 +175,9 @@ func readWord(s string, i int) (word wordInText) {
 		letters := (lower + lowBits*(0x80-'a')) &^ (lower + lowBits*(0x80-'z'-1)) & highBits
 		other := ((y+lowBits*(0x80-'0'))&^(y+lowBits*(0x80-'9'-1)) |
 			^((y ^ lowBits*'_') + lowBits*0x7f) | ^((y ^ lowBits*'\'') + lowBits*0x7f)) & highBits
-		n := eight.First(^(letters | other | x) & highBits)
-		inWord := firstBytes(n)
+		end := ^(letters | other | x) & highBits // flags of the bytes that are in no word
+		n := eight.First(end)
+		inWord := end&-end>>7 - 1 // a mask for the bytes before the first flag
 		word.others |= (other | x&highBits>>7) & inWord
 		x = (x | lowerBits) & inWord
 		if i == from {

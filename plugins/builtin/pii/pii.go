@@ -129,9 +129,16 @@ func (s *stage) findInText(ctx context.Context, search *search,
 			detections[i].From, detections[i].To = 0, len(t.Value)
 		}
 	}
-	if !s.decode {
-		return detections, nil
+	if s.decode && t.MayBeEncoded() {
+		return search.findEncoded(ctx, t, detections)
 	}
+	return detections, nil
+}
+
+// findEncoded appends the personal data in the encoded runs of a text to detections, which has the
+// data that is not encoded.
+func (search *search) findEncoded(ctx context.Context, t scan.Text,
+	detections []detection) (all []detection, err error) {
 	unencoded := len(detections)
 	t.Decoded(func(text string, run scan.Span) bool {
 		var inRun []detection

@@ -135,7 +135,7 @@ func (in *inspection) inspectText(ctx context.Context, t scan.Text) {
 				word.substring(t.Value)})
 		}
 	}
-	if in.config.Decode {
+	if in.config.Decode && t.MayBeEncoded() {
 		all = in.inspectDecoded(ctx, t, all)
 	}
 	if in.isDefinition() {

@@ -33,6 +33,12 @@ func (t Text) Decoded(yield func(plain string, span Span) bool) {
 	}
 }
 
+// MayBeEncoded reports whether the text has a run that Decoded may decode. Most texts have none.
+func (t Text) MayBeEncoded() bool {
+	return t.Kind != mcp.NumberLeaf && (strings.IndexByte(t.Value, '%') >= 0 ||
+		NextBase64(t.Value, 0, minBase64).From < len(t.Value))
+}
+
 // decoder decodes the runs of one text. In its methods, depth is the number of encodings that were
 // decoded already. If depth is not 0, outer is the span of the outermost run in the text.
 type decoder struct {

@@ -106,12 +106,19 @@
 // BIPIA and the base attacks of InjecAgent are ordinary requests, such as "write your reply in
 // reverse". No rule looks for such requests, since users make the same ones.
 //
-// On one core, documentation and code of 64 KiB take about 1 ms, including the decoding of JSON;
-// a result of 1 KiB takes about 11 µs. The slowest texts that we made run at a few MB/s: a tag
+// On one core, documentation and code of 64 KiB take about 0.7 ms, including the decoding of JSON;
+// a result of 1 KiB takes about 8 µs. The slowest texts that we made run at a few MB/s: a tag
 // character behind every letter, and nothing but tags and brackets. 8 MiB of such texts exceed the
 // time limit, and are denied.
 //
 //	go test -run xx -bench . ./plugins/builtin/injection
+//
+// # Why it is fast
+//
+// Each text is read once, word by word, and eight bytes at a time (tokenize.go). A word is one
+// number, and one look-up in a table finds it (lexicon.go). Rules are only tried near their
+// triggers, which are their rarest words (triggers.go): "send your answers to a URL" is tried near
+// an address, and not near every "your".
 //
 // # Limits
 //

@@ -147,12 +147,12 @@
 // Time, on two shared cores of an AMD EPYC, the best of five runs:
 //
 //	                       1 KiB     64 KiB      1 MiB
-//	prose                 7.2 µs     0.41 ms              159 MB/s
-//	code                  8.3 µs     0.45 ms     7.1 ms   148 MB/s
-//	many small members     16 µs     0.99 ms      15 ms    70 MB/s
+//	prose                 5.6 µs     0.29 ms              230 MB/s
+//	code                  4.0 µs     0.32 ms     4.7 ms   223 MB/s
+//	many small members     16 µs     0.89 ms      14 ms    73 MB/s
 //
-// Hostile texts of 64 KiB take longer: 170 ms with a secret in every 20 bytes, 3.1 ms with names
-// that have no values, and 2.3 ms with beginnings of secrets that have no end.
+// Hostile texts of 64 KiB take longer: 150 ms with a secret in every 20 bytes, 3.1 ms with names
+// that have no values, and 1.9 ms with beginnings of secrets that have no end.
 //
 //	go test -run xxx -bench Inspect -benchmem ./plugins/builtin/secrets
 //

@@ -6,8 +6,11 @@ import (
 	"strings"
 	"sync"
 	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
+
+	"gatekit/plugins/sdk/scan/eight"
 )
 
 // confusablesText is the table of UTS 39 for Unicode 17.0. Each line holds a prototype, a colon,
@@ -95,18 +98,35 @@ func replaceConfusables(s string) string {
 	return b.String()
 }
 
-// lookalike returns the ASCII letter or letters that r looks like, or "" if there are none.
-func lookalike(r rune) string {
-	to, ok := confusables()[r]
-	if !ok || r < 0x80 {
-		return ""
-	}
-	for i := range len(to) {
-		if to[i] >= 0x80 {
-			return ""
+// lookalikes returns the ASCII letters that each character beyond ASCII looks like, in lower case.
+var lookalikes = sync.OnceValue(func() map[rune]string {
+	table := make(map[rune]string, 4000)
+	for r, to := range confusables() {
+		if r >= utf8.RuneSelf && eight.ASCIIPrefix(to) == len(to) {
+			table[r] = strings.ToLower(to)
 		}
 	}
-	return strings.ToLower(to)
+	return table
+})
+
+// lookalikeBits has a bit for each character of the basic plane that lookalikes has. Most
+// characters of most scripts look like no ASCII letter.
+var lookalikeBits = sync.OnceValue(func() *[0x10000 / 64]uint64 {
+	var set [0x10000 / 64]uint64
+	for r := range lookalikes() {
+		if r < 0x10000 {
+			set[r/64] |= 1 << (r % 64)
+		}
+	}
+	return &set
+})
+
+// lookalike returns the ASCII letter or letters that r looks like, or "" if there are none.
+func lookalike(r rune) string {
+	if r >= 0 && r < 0x10000 && lookalikeBits()[r/64]&(1<<(r%64)) == 0 {
+		return ""
+	}
+	return lookalikes()[r]
 }
 
 // isDeceptive reports whether a name imitates ASCII, or mixes letters of scripts that look alike,

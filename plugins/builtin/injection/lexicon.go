@@ -196,11 +196,16 @@ func (x *lexicon) lookupStem(word string) int32 {
 	if lengths == 0 {
 		return -1
 	}
-	for n := min(len(word), s.longest); n >= minStem; n-- {
-		if lengths&(1<<min(n, 31)) != 0 {
-			if stem := s.lookup(word[:n]); stem >= 0 {
-				return s.numbers[stem]
-			}
+	n := min(len(word), s.longest)
+	for ; n > 30; n-- { // bit 31 stands for all these lengths
+		if stem := s.lookup(word[:n]); stem >= 0 {
+			return s.numbers[stem]
+		}
+	}
+	for lengths &= 1<<(n+1) - 1; lengths != 0; lengths &^= 1 << n {
+		n = bits.Len32(lengths) - 1
+		if stem := s.lookup(word[:n]); stem >= 0 {
+			return s.numbers[stem]
 		}
 	}
 	return -1

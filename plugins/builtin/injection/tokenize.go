@@ -371,7 +371,7 @@ func (x *lexicon) readNonASCII(s string, from, to, position int, out *[]token) i
 		if w < 0 {
 			w = x.lookupArabic(s[word:i])
 		}
-		if w < 0 {
+		if w < 0 && hasLookalike(s[word:i]) {
 			w = x.lookup(foldLookalikes(s[word:i]))
 		}
 		if w >= 0 {
@@ -432,6 +432,11 @@ func (x *lexicon) longestPrefix(s string) (n int, word int32) {
 		}
 	}
 	return n, word
+}
+
+// hasLookalike reports whether the word has a character that looks like ASCII letters.
+func hasLookalike(word string) bool {
+	return strings.IndexFunc(word, func(r rune) bool { return lookalike(r) != "" }) >= 0
 }
 
 // foldLookalikes returns a word in lower case, with each character replaced by the ASCII letters

@@ -136,9 +136,7 @@ func (k *keptLeaves) each(m *Message, yield func(Leaf) bool) {
 }
 
 func (k *keptLeaves) fill(m *Message) {
-	// The texts of most leaves are parts of one copy of the body.
-	body := string(m.bodySpan.bytes(m.raw))
-	w := leafWalker{raw: m.raw, body: body, bodyAt: m.bodySpan.from, keeps: true}
+	w := leafWalker{raw: m.raw, keeps: true}
 	w.walk(int(m.bodySpan.from), nil, func(l Leaf) bool {
 		k.isFull = len(k.leaves) == maxKeptLeaves
 		if !k.isFull {
@@ -153,11 +151,9 @@ type leafWalker struct {
 	raw   []byte
 	steps []pathStep // memory for the next steps of paths
 
-	// If keeps is true, the leaves get their texts. body is the text of raw from bodyAt on.
-	keeps  bool
-	body   string
-	bodyAt int32
-	texts  []string // memory for the next texts
+	keeps      bool            // the leaves get their texts
+	texts      []string        // memory for the next texts
+	shortTexts strings.Builder // memory for the next short texts
 }
 
 // walk calls yield for each leaf of the value that begins at i, until yield returns false. It
@@ -240,14 +236,11 @@ func (w *leafWalker) leaf(kind LeafKind, at span, path *pathStep) (l Leaf, text 
 	if !w.keeps {
 		return l, ""
 	}
-	isInBody := int(at.to-w.bodyAt) <= len(w.body) // else the body is no JSON
 	switch {
-	case kind == NumberLeaf && isInBody:
-		text = w.body[at.from-w.bodyAt : at.to-w.bodyAt]
 	case kind == NumberLeaf:
-		text = string(l.Raw)
-	case isInBody && len(l.Raw) >= 2 && bytes.IndexByte(l.Raw, '\\') < 0:
-		text = w.body[at.from+1-w.bodyAt : at.to-1-w.bodyAt]
+		text = w.text(l.Raw)
+	case len(l.Raw) >= 2 && bytes.IndexByte(l.Raw, '\\') < 0:
+		text = w.text(l.Raw[1 : len(l.Raw)-1])
 	default:
 		text = decodeLeniently(l.Raw)
 	}
@@ -257,6 +250,22 @@ func (w *leafWalker) leaf(kind LeafKind, at span, path *pathStep) (l Leaf, text 
 	w.texts = append(w.texts, text)
 	l.kept = &w.texts[len(w.texts)-1]
 	return l, text
+}
+
+// text returns b as a string. Short texts share memory.
+func (w *leafWalker) text(b []byte) string {
+	const short, shared = 64, 1 << 10
+	if len(b) > short {
+		return string(b)
+	}
+	if w.shortTexts.Cap()-w.shortTexts.Len() < len(b) {
+		size := min(max(short, 2*w.shortTexts.Cap()), shared)
+		w.shortTexts.Reset() // leaves its memory to the texts
+		w.shortTexts.Grow(size)
+	}
+	w.shortTexts.Write(b)
+	all := w.shortTexts.String()
+	return all[len(all)-len(b):]
 }
 
 // decodeLeniently decodes a quoted string. It replaces each lone surrogate by U+FFFD.

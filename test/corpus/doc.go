@@ -13,6 +13,12 @@
 // tuning as much as you like while you improve a plugin. Do not read the half heldout: run it for
 // the final figures only.
 //
+// The recipe unseen.tsv names further packages, of makers that are in neither half. Their half is
+// heldout. Collect them into a folder of their own, and give judge the same recipe:
+//
+//	go run ./test/corpus collect --to DIR --recipe test/corpus/unseen.tsv
+//	go run ./test/corpus judge --from DIR --recipe test/corpus/unseen.tsv --half heldout
+//
 // The servers run with placeholder credentials, in an empty home folder, without the variables of
 // your environment, and without a network: in namespaces of their own if the system allows this,
 // and with host name lookups that fail (test/servers/offline.cjs). All processes of a server end

@@ -97,8 +97,12 @@ func (g *grammar) addConcepts(ids map[string]int) {
 		b.words[word] = append(b.words[word], b.class(sharedLanguage, mark))
 	}
 	for _, language := range languages {
-		for i := range concepts {
-			b.addRule(language, &concepts[i], ids)
+		own := otherConcepts
+		if language == "en" {
+			own = englishConcepts
+		}
+		for _, c := range slices.Concat(concepts, own) {
+			b.addRule(language, &c, ids)
 		}
 	}
 	b.inheritStems()
@@ -233,7 +237,7 @@ func (b *conceptBuilder) triggerReach() []int32 {
 // the classes that inspectSteering needs.
 func usedClasses() map[string]uint8 {
 	names := map[string]uint8{"CALL": 0, "RETRY": 1}
-	for _, c := range concepts {
+	for _, c := range slices.Concat(concepts, otherConcepts, englishConcepts) {
 		for name := range strings.FieldsSeq(c.classes + " " + c.unless) {
 			if _, ok := names[name]; !ok {
 				names[name] = uint8(len(names))

@@ -40,7 +40,35 @@ func (g *grammar) discount(s string, tokens []token, hits []hit, isDefinition bo
 			from++
 		}
 		h.score = discountedScore(h, isQuoted(s, from), attack, about, isDefinition)
+		if h.family == familyOverride && g.isStatement(s, tokens, h) {
+			h.score /= 2
+		}
 	}
+}
+
+// isStatement reports whether the words before a hit make it a statement, such as "agents forget
+// earlier instructions" or "you can ignore the instructions above", and not a command. A comma, a
+// colon or a new line between them ends the statement.
+func (g *grammar) isStatement(s string, tokens []token, h *hit) bool {
+	next := h.from
+	for n := int32(1); n <= 2; n++ {
+		i, ok := slices.BinarySearchFunc(tokens, h.position-n,
+			func(t token, position int32) int { return cmp.Compare(t.position, position) })
+		if !ok || int(tokens[i].to) > next || strings.TrimLeft(s[tokens[i].to:next], " ") != "" {
+			return false
+		}
+		if n == 1 && g.isMember(tokens[i].word, g.subject) {
+			return true
+		}
+		if n == 2 {
+			return g.isMember(tokens[i].word, g.wish)
+		}
+		if s[tokens[i].from:tokens[i].to] != "to" {
+			return false
+		}
+		next = int(tokens[i].from)
+	}
+	return false
 }
 
 // discountedScore returns the discounted score of a hit. attack and about are the numbers of words

@@ -25,7 +25,8 @@ type grammar struct {
 	triggers    phraseTriggers
 
 	url, email, picture int32 // words that stand for marks
-	not, attack, about  int   // numbers of elements
+	// numbers of elements
+	not, attack, about, subject, wish int
 
 	concepts conceptGrammar
 }
@@ -102,6 +103,7 @@ func compileGrammar(phrases []phrase, classes map[string]string) *grammar {
 		g.rules = append(g.rules, r)
 	}
 	g.not, g.attack, g.about = number(negations), number("ATTACK"), number("ABOUT")
+	g.subject, g.wish = number("SUBJECT"), number("WISH")
 	g.url, g.email, g.picture = g.add("\x00url"), g.add("\x00email"), g.add("\x00picture")
 	g.addConcepts(ids)
 	g.stride = (len(sets) + 63) / 64

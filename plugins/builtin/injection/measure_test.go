@@ -136,12 +136,14 @@ var recallFloors = []struct {
 	floors [3]int
 	found  int
 }{
-	{"attacks.jsonl", [3]int{106, 126, 143}, 143},
-	{"heldout.jsonl", [3]int{44, 55, 66}, 66},
-	{"fresh.jsonl", [3]int{15, 27, 37}, 37},
-	{"unseen.jsonl", [3]int{5, 8, 16}, 16},
-	{"languages.jsonl", [3]int{58, 86, 94}, 94},
-	{"languages-heldout.jsonl", [3]int{65, 89, 97}, 97},
+	{"attacks.jsonl", [3]int{107, 132, 145}, 145},
+	{"heldout.jsonl", [3]int{41, 58, 68}, 68},
+	{"fresh.jsonl", [3]int{15, 29, 37}, 37},
+	{"unseen.jsonl", [3]int{10, 24, 31}, 31},
+	{"unseen-second.jsonl", [3]int{12, 39, 43}, 43},
+	{"unseen-third.jsonl", [3]int{1, 9, 19}, 19},
+	{"languages.jsonl", [3]int{58, 88, 101}, 101},
+	{"languages-heldout.jsonl", [3]int{65, 91, 98}, 98},
 }
 
 // TestRecallOnLabelledAttacks measures how many attacks are acted on. With -v and SHOW=FILE, it
@@ -175,10 +177,10 @@ var falsePositiveLimits = []struct {
 	file   string
 	limits [3]int
 }{
-	{"benign.jsonl", [3]int{0, 1, 10}},
-	{"benign-heldout.jsonl", [3]int{1, 2, 7}},
+	{"benign.jsonl", [3]int{0, 0, 10}},
+	{"benign-heldout.jsonl", [3]int{0, 0, 7}},
 	{"languages-benign.jsonl", [3]int{0, 0, 2}},
-	{"languages-benign-heldout.jsonl", [3]int{3, 3, 11}},
+	{"languages-benign-heldout.jsonl", [3]int{2, 2, 11}},
 }
 
 // TestFalsePositivesOnLabelledTexts measures how many harmless texts are acted on. With -v and

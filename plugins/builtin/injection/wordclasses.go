@@ -5,13 +5,20 @@ package injection
 // Chinese and Japanese.
 var wordClasses = map[string]string{
 	"IGNORE": `
-		drop discount overrule supersede supersedes outrank outranks disobey disregards ignores
-		ignore disregard forget override bypass discard neglect abandon dismiss ignoring
-		disregarding forgetting overriding bypassing ignoriere ignorieren ignorier vergiss
+		disobey ignore disregard forget neglect ignoriere ignorieren ignorier vergiss
 		vergesst vergessen missachte missachten ignorez ignorer oublie oubliez oublier ignora
 		ignoren ignorar olvida olvide olvidar olviden descarta dimentica esqueça desconsidere
 		игнорируй игнорируйте игнорировать забудь забудьте проигнорируй отбрось 忽略 无视 忽视 忘记 忘掉
 		無視 忽略掉 不要理会 不理会 忘れ 忘れて 無視して`,
+	"IGNOREFOREIGN": `
+		ignoriere ignorieren ignorier vergiss
+		vergesst vergessen missachte missachten ignorez ignorer oublie oubliez oublier ignora
+		ignoren ignorar olvida olvide olvidar olviden descarta dimentica esqueça desconsidere
+		игнорируй игнорируйте игнорировать забудь забудьте проигнорируй отбрось 忽略 无视 忽视 忘记 忘掉
+		無視 忽略掉 不要理会 不理会 忘れ 忘れて 無視して`,
+	"OVERRIDE": `
+		drop discount override overrides overriding overrule supersede supersedes outrank outranks
+		bypass bypassing discard abandon dismiss`,
 	"PRIOR": `
 		alten anciennes antiguas старые previous previously prior above earlier preceding
 		foregoing original initial existing former past vorherigen vorherige vorheriger
@@ -21,11 +28,12 @@ var wordClasses = map[string]string{
 		先前 此前 前面 上述 これまで 以前の 上記 前の 今まで`,
 	"THAT": `this that these those the your my its`,
 	"INSTR": `
-		instructions instruction prompt prompts guidelines guideline directives directive
-		directions programming orders anweisungen anweisung instruktionen befehle vorgaben
+		instructions guidelines directives programming anweisungen anweisung instruktionen
+		befehle vorgaben
 		consignes consigne directives instrucciones indicaciones órdenes istruzioni instruções
 		инструкции инструкций инструкцию указания указаний команды 指令 指示 提示词 提示 命令 说明 设定 设置
 		プロンプト`,
+	"ORDER": `instruction prompt prompts guideline directive directions orders`,
 	"RULES": `
 		norms principles ethics regulations tus reglas regeln consignes rules rule restrictions
 		restriction constraints policies policy safeguards context commands command training
@@ -73,6 +81,9 @@ var wordClasses = map[string]string{
 		.gcloud .terraform .ssh id_rsa id_ed25519 id_ecdsa .aws .npmrc .netrc .kube .docker
 		.gnupg .pgpass .bash_history .zsh_history mcp.json .cursor claude_desktop_config
 		authorized_keys wallet.dat keychain .pypirc hosts.yml login.keychain`,
+	"KEYFILE": `
+		id_rsa id_ed25519 id_ecdsa .aws .netrc .pgpass .bash_history .zsh_history wallet.dat
+		.git-credentials .vault-token .gnupg .kube .pypirc`,
 	"ENVFILE": `.env env environ`,
 	"SECRETS": `
 		password passwords credentials credential secrets secret api_key apikey keys key tokens
@@ -82,7 +93,7 @@ var wordClasses = map[string]string{
 		conversation conversations history inbox mailbox chat messages message transcript
 		contacts emails mails e-mails documents files calendar invoices records list report`,
 	"SYSTEMPROMPT": `
-		systemprompt systemprompts системный системные 系统提示 系统提示词 初始提示 システムプロンプト`,
+		системный системные 系统提示 系统提示词 初始提示 システムプロンプト`,
 	"SYSTEM": `
 		system initial hidden original secret developer confidential internal underlying
 		geheimen versteckten système sistema системные 系统 初始`,
@@ -97,8 +108,8 @@ var wordClasses = map[string]string{
 		chatbots copilots robot robots ais ai llm llms assistant chatbot copilot claude chatgpt
 		gpt gemini`,
 	"PERSONA": `
-		dan jailbroken jailbreak unrestricted unfiltered uncensored amoral evil stan aim root
-		superuser omnipotent lawless admin administrator administrateur administrador
+		dan jailbroken jailbreak unrestricted unfiltered uncensored amoral evil stan
+		omnipotent lawless administrateur administrador
 		amministratore администратор 管理员`,
 	"LIMITS": `
 		restrictions restriction limitations limits filters filter censorship guardrails
@@ -117,6 +128,11 @@ var wordClasses = map[string]string{
 		attack attacks attacker attackers injection injections jailbreak jailbreaks malicious
 		owasp adversary adversarial cve vulnerability exploit poisoning poisoned threat threats
 		hijacking mitigation mitigations angriff angreifer`,
+	"SUBJECT": `
+		agents models llms assistants chatbots claude chatgpt gpt gemini copilot ai it they people
+		users often sometimes eventually may
+		might will would could can cannot safely`,
+	"WISH": `free able tend tends likely want wants wish prefer choose`,
 	"ABOUT": `
 		phrase phrases example examples payload payloads detect detects detected detection
 		filter variants patterns regex string test such like`,

@@ -106,7 +106,7 @@
 //	                                    tuned on     unseen
 //	tools hidden or changed             0 of 3,944   0 of 3,199 (0 to 0.12 %)
 //	servers with such a tool            0 of 163     0 of 128 (0 to 2.9 %)
-//	tools that only get a finding       18           16, 0.5 % (0.3 to 0.8)
+//	tools that only get a finding       14           16, 0.5 % (0.3 to 0.8)
 //	prompts, resources, instructions    0 of 876     0 of 522 (0 to 0.7 %)
 //	READMEs as results: denied          0 of 600     0 of 535 (0 to 0.7 %)
 //	  with a sentence removed           0            0 (0 to 0.7 %)

@@ -36,7 +36,7 @@ func (s *Set) Stages(specs []Spec) []pipeline.StageConfig {
 		spec := specs[i]
 		configs[i] = pipeline.StageConfig{Name: spec.Name, Stage: stage, Wants: stage.wants,
 			Renames: stage.renames, Timeout: spec.Timeout, SkipOnError: spec.SkipOnError,
-			KeepHidden: true, ReturnsOnCancel: true}
+			KeepHidden: true, ReturnsOnCancel: true, Restore: stage.restore}
 		if spec.isShared() {
 			configs[i].Group = stageGroup{stage.process, stage.visibility}
 		}

@@ -30,6 +30,9 @@ type Spec struct {
 	Timeout     time.Duration // time for one verdict
 	Config      []byte        // the plugin's own configuration, a JSON object
 	Grants      Grants        // what the plugin may see and do
+	// why no plugin may restore values, for example because clients are not authenticated; "" if
+	// the grants decide
+	NoRestore string
 }
 
 // Grants are the parts of a message that a plugin may see, and the actions that its verdicts may
@@ -44,12 +47,14 @@ type Grants struct {
 	Hide   bool // hide names and URIs from the client
 	Rename bool // give tools and prompts other names
 	Label  bool // add labels to the session
+	// let Gatekit restore values that the plugin redacted
+	Restore bool
 }
 
 // AllGrants returns the grants of a plugin whose configuration does not restrict them.
 func AllGrants() Grants {
 	return Grants{Body: true, Request: true, Principal: true, Modify: true, Answer: true,
-		Hide: true, Rename: true, Label: true}
+		Hide: true, Rename: true, Label: true, Restore: true}
 }
 
 // isShared reports whether the plugin runs in the process that built-in plugins share.

@@ -24,6 +24,7 @@ type Stage struct {
 	// accept sets these fields when the stage is made. They do not change afterwards.
 	wants      pipeline.Wants
 	renames    pipeline.Renames
+	restore    *pipeline.Restore
 	visibility proto.Visibility
 	selfTest   *pb.Canary // nil when the plugin has none
 
@@ -57,11 +58,12 @@ func (s *Stage) logFailure(err error) {
 
 // hasSameAccess reports whether the stage has the grants and servers of spec.
 func (s *Stage) hasSameAccess(spec Spec) bool {
-	return s.spec.Grants == spec.Grants && slices.Equal(s.spec.Servers, spec.Servers)
+	return s.spec.Grants == spec.Grants && s.spec.NoRestore == spec.NoRestore &&
+		slices.Equal(s.spec.Servers, spec.Servers)
 }
 
 // accept stores what the plugin declared about the stage, limited to the stage's servers and
-// grants. Renames without a grant are an error.
+// grants. Renames, and restored values, without a grant are an error.
 func (s *Stage) accept(r *pb.ConfigureResponse) error {
 	wants, err := proto.ToWants(r.Wants)
 	if err != nil {
@@ -75,6 +77,17 @@ func (s *Stage) accept(r *pb.ConfigureResponse) error {
 	s.renames = pipeline.Renames{Tools: r.Renames.GetTools(), Prompts: r.Renames.GetPrompts()}
 	if !g.Rename && len(s.renames.Tools)+len(s.renames.Prompts) > 0 {
 		return errors.New(`the plugin renames tools or prompts, but "may" does not have "rename"`)
+	}
+	if s.restore, err = proto.ToRestore(r.Restore); err != nil {
+		return err
+	}
+	switch {
+	case s.restore == nil:
+	case !g.Restore:
+		return errors.New(`the plugin restores redacted values, but "may" does not have "restore"`)
+	case s.spec.NoRestore != "":
+		return errors.New("the plugin restores redacted values, which is not possible: " +
+			s.spec.NoRestore)
 	}
 	return s.renames.Validate()
 }

@@ -172,7 +172,7 @@ func (r *caseReader) record(c *Case) {
 	r.decode("steps", &steps)
 	// The following actions show that the policies were evaluated. For any other action, the
 	// policies were evaluated only if the record has a step of the policies.
-	if slices.Contains([]string{"pass", "modify", "hide", "skip", "ask"},
+	if slices.Contains([]string{"pass", "modify", "hide", "restore", "skip", "ask"},
 		c.Action) || strings.HasPrefix(c.Action, "would_") {
 		c.RecordedAction = "pass" // a step of the policies below replaces it
 	}

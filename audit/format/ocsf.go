@@ -287,7 +287,7 @@ func (e *event) setSecurityControl(r *audit.Record) {
 		action, disposition = denied, idAndName{23, "Challenge"}
 	case "modify", "hide":
 		action, disposition = modified, idAndName{11, "Corrected"}
-	case "answer":
+	case "answer", "restore":
 		action, disposition = modified, idAndName{7, "Custom Action"}
 	case "skip": // a stage failed and was ignored
 		action, disposition = allowed, idAndName{27, "Error"}

@@ -22,10 +22,11 @@ its values. In values, "*" stands for any text: --server 'git*'. --since and --u
 12h, 7d).
 
 --action is the action of a message or of an event. The actions of messages are pass, deny, modify,
-hide, ask, answer, skip, allowed (see gatekit allow) and park. If a policy in shadow mode let the
-message pass, the action is would_deny, would_modify, would_hide or would_ask. The actions of events
-are start, reload, connect, allow, lost, plugin_lost, … --stage is the plugin or policy that acted.
-With both flags, a record matches if this stage did this action: --stage secrets --action modify.`
+hide, restore, ask, answer, skip, allowed (see gatekit allow) and park. If a policy in shadow mode
+let the message pass, the action is would_deny, would_modify, would_hide or would_ask. The actions
+of events are start, reload, connect, allow, lost, plugin_lost, … --stage is the plugin or policy
+that acted. With both flags, a record matches if this stage did this action: --stage secrets
+--action modify.`
 
 // filterFlags adds the filter flags to a command. After the flags are parsed, the returned function
 // returns the filter that they describe.
@@ -111,8 +112,8 @@ func readError(err error) error {
 
 // recordActions are the actions that records can have: first the actions of messages, then the
 // actions of events.
-var recordActions = []string{"pass", "deny", "modify", "hide", "ask", "answer", "skip",
-	"allowed", "park", "resume", "approve", "reject", "allow", "disallow", "drop",
+var recordActions = []string{"pass", "deny", "modify", "hide", "restore", "ask", "answer",
+	"skip", "allowed", "park", "resume", "approve", "reject", "allow", "disallow", "drop",
 	"own", "cancelled", "would_deny", "would_modify", "would_hide", "would_ask", "would_answer",
 	"start", "stop", "reload", "connect", "refuse", "lost", "restarted", "ended", "resumed",
 	"plugin_lost", "plugin_restarted", "retry", "gap", "recovered", "prune", "clock",

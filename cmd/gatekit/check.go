@@ -201,7 +201,8 @@ func (p *program) checkPlugins(ctx context.Context, r *checkReport,
 	var all []pipeline.StageConfig
 	for _, c := range cfg.Plugins {
 		// Each plugin is loaded alone: a plugin that cannot start must not hide other results.
-		set, stages, err := loadPlugins(ctx, host, &config.Config{Plugins: []config.Plugin{c}})
+		set, stages, err := loadPlugins(ctx, host, &config.Config{Listen: cfg.Listen,
+			Plugins: []config.Plugin{c}})
 		if err != nil {
 			r.fail("plugin", c.Name, err)
 			continue

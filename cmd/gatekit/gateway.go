@@ -39,10 +39,11 @@ type gateway struct {
 	parkedCalls *bridge.ParkedCalls
 	endpoint    *downstream.Endpoint
 
-	memory  policies.SessionStore    // the state of sessions for policies; a reload keeps it
-	names   pipeline.RecordableNames // names that may be written to the audit log
-	hidden  pipeline.HiddenItems     // items that plugins hid from lists
-	workers *workers.Pool            // runs the stages of the pipeline
+	memory   policies.SessionStore    // the state of sessions for policies; a reload keeps it
+	names    pipeline.RecordableNames // names that may be written to the audit log
+	hidden   pipeline.HiddenItems     // items that plugins hid from lists
+	redacted pipeline.RedactedValues  // values that plugins redacted, to be restored
+	workers  *workers.Pool            // runs the stages of the pipeline
 
 	processes *upstream.Processes // bounds the processes of all servers
 

@@ -67,7 +67,12 @@ func pluginSpecs(c *config.Config) (all []plugins.Spec, errs config.Errors) {
 				Hide:      slices.Contains(p.May, "hide"),
 				Rename:    slices.Contains(p.May, "rename"),
 				Label:     slices.Contains(p.May, "label"),
+				Restore:   slices.Contains(p.May, "restore"),
 			},
+		}
+		if c.Listen.HTTP != "" {
+			s.NoRestore = "HTTP clients are not authenticated, so all of them are one " +
+				"principal\nhint: remove restore from the plugin's config, or listen.http"
 		}
 		if len(sum) > 0 {
 			s.SHA256 = sum

@@ -104,7 +104,8 @@ func (g *gateway) newPipeline(a *activeConfig) *pipeline.Pipeline {
 	return pipeline.New(g.recording.recorder,
 		pipeline.Options{IncludeReasons: a.config.Deny.Reasons,
 			DenyToolCallsAsResult: a.config.Deny.ToolCalls == "result", RecordableNames: &g.names,
-			HiddenItems: &g.hidden, Allowances: g.allowances(a.config), Workers: g.workers},
+			HiddenItems: &g.hidden, RedactedValues: &g.redacted,
+			Allowances: g.allowances(a.config), Workers: g.workers},
 		stages...)
 }
 

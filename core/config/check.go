@@ -323,7 +323,7 @@ func (l *loader) checkPlugins(c *Config, root *node) {
 			}
 		}
 		for key, words := range map[string][]string{"see": {"body", "request", "principal"},
-			"may": {"modify", "answer", "hide", "rename", "label"}} {
+			"may": {"modify", "answer", "hide", "rename", "label", "restore"}} {
 			given := map[string][]string{"see": p.See, "may": p.May}[key]
 			for j, w := range given {
 				if at := n.lookup(key).item(j); !slices.Contains(words, w) && !l.hasErrorAt(at) {

@@ -153,7 +153,7 @@ type Plugin struct {
 	// all three.
 	See []string `toml:"see"`
 	// May holds what the plugin may do besides passing and denying a message: modify, answer,
-	// hide, rename, label. Default: all five.
+	// hide, rename, label, restore. Default: all six.
 	May []string `toml:"may"`
 	// OnError is the effect of a failure of the plugin: deny (the message is denied) or skip (the
 	// plugin is skipped). Default: deny.
@@ -388,7 +388,7 @@ func (s *Server) setDefaults() {
 func (p *Plugin) setDefaults() {
 	p.Servers, p.OnError, p.Timeout, p.MTLS = []string{"*"}, "deny", 2*time.Second, true
 	p.See, p.May = []string{"body", "request", "principal"}, []string{"modify", "answer", "hide",
-		"rename", "label"}
+		"rename", "label", "restore"}
 }
 
 // defaultProcess returns the default of Process. The counters of limits must survive a crash of the

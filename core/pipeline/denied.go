@@ -105,7 +105,7 @@ func (d *DeniedError) request() *mcp.Message {
 }
 
 func (d *DeniedError) replacement(answer *mcp.Message) Passed {
-	return Passed{stampAnswer(d.Message, answer), d}
+	return Passed{m: stampAnswer(d.Message, answer), denial: d}
 }
 
 // data returns {"gatekit":{…}}, the data of the error. It has the details that the client may know.

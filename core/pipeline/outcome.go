@@ -10,9 +10,9 @@ import (
 // Step is the result of one stage for one message.
 type Step struct {
 	Stage string
-	// pass, deny, ask, modify, answer, hide, skip or cancelled; allowed if an operator has allowed
-	// all interventions of the stage; would_deny, would_modify and so on if the stage does not
-	// enforce that action
+	// pass, deny, ask, modify, answer, hide, restore, skip or cancelled; allowed if an operator has
+	// allowed all interventions of the stage; would_deny, would_modify and so on if the stage does
+	// not enforce that action
 	Action   string
 	Reason   string // reason of the stage; the stage's error if the stage was skipped
 	Duration time.Duration
@@ -39,10 +39,11 @@ type Outcome struct {
 	// the message as received, with its session, exchange, direction, kind, method, server and name
 	Before *mcp.Message
 	// the message as forwarded; it is Before itself if nothing changed, and nil if nothing was
-	// forwarded; the answer of a stage has an outcome of its own
+	// forwarded; the answer of a stage has an outcome of its own; with the action restore, it has
+	// placeholders where the server gets values
 	After *mcp.Message
-	// pass, deny, modify, answer, hide, ask, skip, allowed, own, park, cancelled, would_deny and so
-	// on, or the action of an event; docs/operations.md lists all actions
+	// pass, deny, modify, answer, hide, restore, ask, skip, allowed, own, park, cancelled,
+	// would_deny and so on, or the action of an event; docs/operations.md lists all actions
 	Action   string
 	Reason   string
 	Steps    []Step
@@ -59,6 +60,7 @@ type Outcome struct {
 	// A denial ends the inspection, so the stage that denied Before must be the last of these
 	// stages.
 	fullyInspected bool
+	redacted       []redactedBy // the values that the stages redacted
 }
 
 // removeChanged removes the changed places of all steps, because nothing is forwarded.

@@ -5,12 +5,17 @@ import "gatekit/core/mcp"
 // Passed is a message that may be written to its receiver. Only this package can make a Passed with
 // a message. The zero Passed has no message; its methods do nothing.
 type Passed struct {
-	m      *mcp.Message
-	denial *DeniedError
+	m           *mcp.Message
+	denial      *DeniedError
+	restoration Restoration
 }
 
 // Message returns the message, or nil for the zero Passed.
 func (p Passed) Message() *mcp.Message { return p.m }
+
+// Restoration returns the restoration of redacted values, which the code that writes the message to
+// its server must apply.
+func (p Passed) Restoration() Restoration { return p.restoration }
 
 // Denial returns the denial that p reports to a peer, or nil if p reports no denial.
 func (p Passed) Denial() *DeniedError { return p.denial }
@@ -20,7 +25,8 @@ func (p Passed) WithID(id mcp.ID) Passed {
 	if p.m == nil {
 		return p
 	}
-	return Passed{p.m.WithID(id), p.denial}
+	p.m = p.m.WithID(id)
+	return p
 }
 
 // Edit returns p with edited names, tokens, ids or attribution, for the connection to which the
@@ -34,7 +40,8 @@ func (p Passed) Edit(edits ...mcp.Edit) (Passed, error) {
 	if err != nil {
 		return Passed{}, err
 	}
-	return Passed{m, p.denial}, nil
+	p.m = m
+	return p, nil
 }
 
 // RewriteNames returns p with the names that f returns; see [mcp.RewriteNames].
@@ -46,5 +53,6 @@ func (p Passed) RewriteNames(f func(mcp.NamePlace, string) (string, error)) (Pas
 	if err != nil {
 		return Passed{}, err
 	}
-	return Passed{m, p.denial}, nil
+	p.m = m
+	return p, nil
 }

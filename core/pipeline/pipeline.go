@@ -18,21 +18,24 @@ type Options struct {
 	DenyToolCallsAsResult bool
 	RecordableNames       *RecordableNames // names that may be recorded; nil is an empty set
 	HiddenItems           *HiddenItems     // items that stages hid; nil is an empty set
+	RedactedValues        *RedactedValues  // values that stages redacted; nil is an empty set
 	Allowances            Allowances       // interventions without effect; nil is none
 	Workers               *workers.Pool    // runs the inspections; nil uses new goroutines
 }
 
-// Pipeline inspects and records messages. Only its [RecordableNames] and [HiddenItems] change. Many
-// goroutines may use a Pipeline. A reload of the configuration makes a new Pipeline.
+// Pipeline inspects and records messages. Only its [RecordableNames], [HiddenItems] and
+// [RedactedValues] change. Many goroutines may use a Pipeline. A reload of the configuration makes
+// a new Pipeline.
 type Pipeline struct {
 	recorder Recorder
 	options  Options
 	// for each kind and direction, the stages that want messages of that kind and direction, in
 	// order; a single look-up shows whether any stage wants a message
 	stages    [mcp.Error + 1][mcp.ToClient + 1][]*stage
-	hiders    []*stage       // stages with KeepHidden, in order
-	layers    []*renameLayer // rename layers of the stages that rename, in order
-	hasStages bool           // New was given at least one stage
+	hiders    []*stage            // stages with KeepHidden, in order
+	layers    []*renameLayer      // rename layers of the stages that rename, in order
+	restores  map[string]*Restore // of the stages that restore values, by name
+	hasStages bool                // New was given at least one stage
 }
 
 // New makes a pipeline of the stages, in order. recorder must not be nil.
@@ -46,11 +49,20 @@ func New(recorder Recorder, o Options, stages ...StageConfig) *Pipeline {
 	if o.HiddenItems == nil {
 		o.HiddenItems = new(HiddenItems)
 	}
+	if o.RedactedValues == nil {
+		o.RedactedValues = new(RedactedValues)
+	}
 	p := &Pipeline{recorder: recorder, options: o, hasStages: len(stages) > 0}
 	for _, config := range stages {
 		s := newStage(config)
 		if s.keepHidden {
 			p.hiders = append(p.hiders, s)
+		}
+		if config.Restore != nil {
+			if p.restores == nil {
+				p.restores = make(map[string]*Restore)
+			}
+			p.restores[config.Name] = config.Restore
 		}
 		if len(config.Renames.Tools)+len(config.Renames.Prompts) > 0 {
 			p.layers = append(p.layers, newRenameLayer(config))
@@ -78,7 +90,18 @@ func (p *Pipeline) Pass(ctx context.Context, m *mcp.Message) (Passed, error) {
 		return p.finish(ctx, o, nil, &DeniedError{Stage: ownStage, Action: "deny", Err: err})
 	}
 	answer, d := p.removeAndInspect(ctx, &o)
-	return p.finish(ctx, o, answer, d)
+	var r Restoration
+	if d == nil {
+		r, d = p.restore(&o)
+	}
+	if d == nil {
+		p.keepRedacted(&o)
+	}
+	passed, err := p.finish(ctx, o, answer, d)
+	if err == nil {
+		passed.restoration = r
+	}
+	return passed, err
 }
 
 // Consume inspects and records a peer's message that Gatekit does not forward: Gatekit drops or
@@ -216,6 +239,10 @@ func (p *Pipeline) inspect(ctx context.Context, o *Outcome, remaining []*stage,
 					p.options.RecordableNames.addList(o.After, o.Steps, hidden...)
 				}
 				o.After = next
+				if v := results[i].verdict; len(v.Redacted) > 0 && results[i].err == nil &&
+					p.restores[s.name] != nil {
+					o.redacted = append(o.redacted, redactedBy{s.name, v.Redacted})
+				}
 			case answer == nil:
 				// the later stages are still asked, since a denial overrides an answer
 				answer, answeredBy = next, s.name
@@ -266,7 +293,7 @@ func (p *Pipeline) inspect(ctx context.Context, o *Outcome, remaining []*stage,
 // summarize returns the most severe action of the steps of a message that was not denied, and the
 // reason of the first step with that action.
 func summarize(steps []Step) (action, reason string) {
-	for _, word := range []string{"answer", "modify", "hide", "skip", "allowed",
+	for _, word := range []string{"answer", "modify", "hide", "restore", "skip", "allowed",
 		"would_deny", "would_ask", "would_answer", "would_modify", "would_hide"} {
 		for _, s := range steps {
 			if s.Action == word {

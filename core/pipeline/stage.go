@@ -31,6 +31,8 @@ type StageConfig struct {
 	// Stage and Group promise to return as soon as their context ends. They are then called in the
 	// goroutine of the caller of Pass, which saves the change to another goroutine and back.
 	ReturnsOnCancel bool
+	// how the values that the stage redacts are restored; nil if they are not
+	Restore *Restore
 	// the clients' names of tools and prompts; they apply to the servers that Wants selects, and
 	// Renames.Validate must return nil
 	Renames Renames

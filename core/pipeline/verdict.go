@@ -38,6 +38,9 @@ type Verdict struct {
 	Hide     []string
 	Findings []Finding
 	Labels   []string
+	// the values that Edits replace by placeholders in a message to the client; the pipeline keeps
+	// them if the stage has [StageConfig.Restore]
+	Redacted []Redacted
 	// Would is the verdict that the stage would have returned if it enforced all of its rules. It
 	// is nil if the stage enforces all of them. Would has no effect on the message. If the message
 	// passes unchanged, the record has the action of Would, such as would_deny, and the reason of

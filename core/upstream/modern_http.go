@@ -47,7 +47,7 @@ func (h *modernHTTP) send(ctx context.Context, o Outgoing,
 		}
 		header := modernHeader(m, rawName)
 		if m.Method == "tools/call" {
-			if err := h.arguments.set(ctx, header, m, func() []*mcp.Message {
+			if err := h.arguments.set(ctx, header, o.written(), func() []*mcp.Message {
 				return h.listTools(ctx, m)
 			}); err != nil {
 				return nil, err

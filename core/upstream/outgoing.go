@@ -19,24 +19,35 @@ type Outgoing struct {
 	// the message has passed the pipeline, or is a translation of a message that has; other
 	// messages are recorded when they are written
 	isRecorded bool
+	values     pipeline.Restoration // applied when the message is written
 }
 
 // Forward returns the Outgoing for a message that passed the pipeline.
-func Forward(p pipeline.Passed) Outgoing { return Outgoing{p.Message(), true} }
+func Forward(p pipeline.Passed) Outgoing { return Outgoing{p.Message(), true, p.Restoration()} }
 
 // Own returns the Outgoing for a message that Gatekit made. The message is recorded when it is
 // written. Only recorder.go and outgoing.go of this package and outgoing.go of core/bridge make
 // such messages; test/layout checks that.
-func Own(m *mcp.Message) Outgoing { return Outgoing{m, false} }
+func Own(m *mcp.Message) Outgoing { return Outgoing{m: m} }
 
 // Translated returns m as a translation of o for a server of the other era. The record of o stands
 // for m, too.
-func Translated(o Outgoing, m *mcp.Message) Outgoing { return Outgoing{m, o.isRecorded} }
+func Translated(o Outgoing, m *mcp.Message) Outgoing { return o.with(m) }
 
 // Again returns o to be sent again. The message is then recorded again, too.
-func Again(o Outgoing) Outgoing { return Outgoing{o.m, false} }
+func Again(o Outgoing) Outgoing {
+	o.isRecorded = false
+	return o
+}
 
-// Message returns the message, or nil for the zero Outgoing.
+// with returns o with m as its message.
+func (o Outgoing) with(m *mcp.Message) Outgoing {
+	o.m = m
+	return o
+}
+
+// Message returns the message, with placeholders for redacted values. It returns nil for the zero
+// Outgoing.
 func (o Outgoing) Message() *mcp.Message { return o.m }
 
 // withIDs returns o with the id and the progress token for a connection. If token is nil, the
@@ -44,13 +55,13 @@ func (o Outgoing) Message() *mcp.Message { return o.m }
 func (o Outgoing) withIDs(id mcp.ID, token []byte) (Outgoing, error) {
 	m := o.m.WithID(id)
 	if token == nil {
-		return Outgoing{m, o.isRecorded}, nil
+		return o.with(m), nil
 	}
 	m, err := m.Edit(mcp.Set("/_meta/progressToken", token))
 	if err != nil {
 		return Outgoing{}, fmt.Errorf("give %s a progress token: %w", o.m.Method, err)
 	}
-	return Outgoing{m, o.isRecorded}, nil
+	return o.with(m), nil
 }
 
 // withMeta returns o with an observer's edits. It returns o unchanged when an edit is outside of
@@ -71,7 +82,10 @@ func (o Outgoing) withMeta(edits []mcp.Edit) Outgoing {
 }
 
 // parts returns the bytes of the message in parts, for a Pipe.
-func (o Outgoing) parts() [][]byte { return o.m.Parts() }
+func (o Outgoing) parts() [][]byte { return o.written().Parts() }
+
+// written returns the message with the redacted values that its server gets.
+func (o Outgoing) written() *mcp.Message { return o.values.Apply(o.m) }
 
 // discoverRequest returns the server/discover of a probe.
 func discoverRequest(id mcp.ID, version string) Outgoing {

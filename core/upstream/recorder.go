@@ -112,5 +112,7 @@ func (r recorder) record(ctx context.Context, o Outgoing) (Outgoing, error) {
 	if passed.Message() == nil {
 		return o, unavailable(r.opts.Name, "a message to it could not be recorded", nil)
 	}
-	return Forward(passed), nil
+	recorded := Forward(passed)
+	recorded.values = o.values
+	return recorded, nil
 }

@@ -235,7 +235,7 @@ func (s *sharedSubscription) write(ctx context.Context) (*pendingCall, error) {
 	}
 	isRecorded := s.opener.isRecorded && m == s.opener.request
 	s.opener.isRecorded = false // the request is recorded again when it is written again
-	addressed, err := conn.records().record(ctx, Outgoing{m, isRecorded})
+	addressed, err := conn.records().record(ctx, Outgoing{m: m, isRecorded: isRecorded})
 	if err == nil {
 		addressed, err = c.address(addressed)
 	}

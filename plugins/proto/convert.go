@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
@@ -130,6 +131,10 @@ func FromVerdict(v pipeline.Verdict, err error) *pb.Verdict {
 		p.Findings = append(p.Findings, &pb.Finding{Type: validUTF8(f.Type),
 			Pointer: validUTF8(f.Pointer)})
 	}
+	for _, r := range v.Redacted {
+		p.Redacted = append(p.Redacted, &pb.Redacted{Placeholder: validUTF8(r.Placeholder),
+			Value: validUTF8(r.Value)})
+	}
 	return p
 }
 
@@ -168,6 +173,10 @@ func ToVerdict(p *pb.Verdict) (pipeline.Verdict, error) {
 	for _, f := range p.Findings {
 		v.Findings = append(v.Findings, pipeline.Finding{Type: f.GetType(),
 			Pointer: f.GetPointer()})
+	}
+	for _, r := range p.Redacted {
+		v.Redacted = append(v.Redacted, pipeline.Redacted{Placeholder: r.GetPlaceholder(),
+			Value: r.GetValue()})
 	}
 	return v, nil
 }
@@ -219,4 +228,28 @@ func ToWants(p *pb.Wants) (pipeline.Wants, error) {
 		w.OnlyKind[method] = k
 	}
 	return w, nil
+}
+
+// FromRestore returns the protocol's form of the settings, or nil.
+func FromRestore(r *pipeline.Restore) *pb.Restore {
+	if r == nil {
+		return nil
+	}
+	return &pb.Restore{Seconds: int64(r.For / time.Second), Tools: allValidUTF8(r.Tools)}
+}
+
+// maxRestoreTime is how long a value may be restored at most.
+const maxRestoreTime = 24 * time.Hour
+
+// ToRestore is the reverse of FromRestore. It returns an error for a time that is not positive or
+// too long.
+func ToRestore(p *pb.Restore) (*pipeline.Restore, error) {
+	if p == nil {
+		return nil, nil
+	}
+	if p.Seconds <= 0 || p.Seconds > int64(maxRestoreTime/time.Second) {
+		return nil, fmt.Errorf("redacted values cannot be restored for %d seconds: use 1 to %d",
+			p.Seconds, int64(maxRestoreTime/time.Second))
+	}
+	return &pipeline.Restore{For: time.Duration(p.Seconds) * time.Second, Tools: p.Tools}, nil
 }

@@ -53,6 +53,11 @@ type StageWithNeeds interface{ Needs() Needs }
 // Every stage, including the stage that renames, sees the servers' own names.
 type StageWithRenames interface{ Renames() pipeline.Renames }
 
+// StageWithRestore is a stage whose redacted values Gatekit restores, see [pipeline.Restore]. The
+// stage names these values in [Verdict].Redacted. Restore returns nil if the configuration does not
+// want that.
+type StageWithRestore interface{ Restore() *pipeline.Restore }
+
 // Needs are the parts of a message that are sent only to stages that need them, because sending
 // them takes time. Kind, direction, method, server, name, principal, session and exchange need not
 // be listed.

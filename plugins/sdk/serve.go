@@ -150,6 +150,9 @@ func (s *server) Configure(_ context.Context,
 		names := r.Renames()
 		response.Renames = &pb.Renames{Tools: names.Tools, Prompts: names.Prompts}
 	}
+	if r, ok := stage.(StageWithRestore); ok {
+		response.Restore = proto.FromRestore(r.Restore())
+	}
 	if p.SelfTest != nil {
 		if t := p.SelfTest(r.Config); t != nil {
 			everything := proto.Visibility{Body: true, Request: true, Principal: true}

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/agnivade/levenshtein"
@@ -33,6 +34,12 @@ type config struct {
 	} `json:"rules"`
 	Entropy entropyOptions `json:"entropy"`
 	Allow   []allowEntry   `json:"allow"`
+
+	Restore      string   `json:"restore"`
+	RestoreFor   string   `json:"restore_for"`
+	RestoreTools []string `json:"restore_tools"`
+
+	restoreFor time.Duration // RestoreFor, parsed
 }
 
 // customRule is a rule of the option "rules.add".
@@ -64,7 +71,7 @@ const minKey = 16
 // once.
 func parseConfig(b []byte) (*config, error) {
 	c := &config{Action: "redact", Directions: []string{"to_server", "to_client"}, Decode: true,
-		Entropy: entropyOptions{MinLength: 20, Threshold: 4.2}}
+		Restore: "off", RestoreFor: "1h", Entropy: entropyOptions{MinLength: 20, Threshold: 4.2}}
 	if err := json.Unmarshal(b, c, json.RejectUnknownMembers(true)); err != nil {
 		return nil, err
 	}
@@ -140,7 +147,46 @@ func parseConfig(b []byte) (*config, error) {
 			fault("%s.pointer: %q does not begin with /", path, a.Pointer)
 		}
 	}
+	c.checkRestore(fault)
 	return c, errors.Join(faults...)
+}
+
+// checkRestore checks the options that begin with restore. It calls fault for each mistake.
+func (c *config) checkRestore(fault func(format string, a ...any)) {
+	var err error
+	if c.restoreFor, err = time.ParseDuration(c.RestoreFor); err != nil ||
+		c.restoreFor < time.Second || c.restoreFor > 24*time.Hour {
+		fault("restore_for: %q is not a time from 1s to 24h: write a number and a unit, as in 90m",
+			c.RestoreFor)
+	}
+	switch c.Restore {
+	case "off", "same-server", "entitled":
+	default:
+		fault("restore: %q is not known: use off, same-server or entitled", c.Restore)
+	}
+	if c.Restore != "off" && c.Action != "redact" {
+		fault("restore: nothing is redacted with action = %q: set action to redact, or restore to "+
+			"off", c.Action)
+	}
+	if c.Restore != "off" && !slices.Contains(c.Directions, "to_client") {
+		fault("restore: nothing that servers send is redacted: add to_client to directions, or " +
+			"set restore to off")
+	}
+	switch {
+	case c.Restore == "entitled" && len(c.RestoreTools) == 0:
+		fault("restore_tools: restore = \"entitled\" needs tools: list them as SERVER/TOOL, or " +
+			"use restore = \"same-server\"")
+	case c.Restore != "entitled" && len(c.RestoreTools) > 0:
+		fault("restore_tools: the list has no effect with restore = %q: use \"entitled\"",
+			c.Restore)
+	}
+	for i, tool := range c.RestoreTools {
+		server, name, ok := strings.Cut(tool, "/")
+		if !ok || server == "" || name == "" || strings.Contains(server, "*") ||
+			strings.Contains(strings.TrimSuffix(name, "*"), "*") {
+			fault("restore_tools[%d]: %q is not SERVER/TOOL; only TOOL may end with *", i, tool)
+		}
+	}
 }
 
 // validID is the form of a rule's id.

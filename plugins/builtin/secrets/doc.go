@@ -28,6 +28,11 @@
 //     remembers hashes of the latest values only (handles.go), and forgets them when it ends.
 //   - The same secret has the same placeholder, [secret:RULE:8 digits], as long as the stage runs.
 //     The digits are an HMAC with a random key that is not stored.
+//   - With the option restore, the placeholder of a secret that a server sent has 26 digits
+//     (128 bits), and differs for each principal, session and server. It stands for the exact text
+//     that it replaces. The verdict names this text, so that Gatekit can restore it in the
+//     arguments of a tool (restore.go). Secrets in definitions and instructions, and passwords that
+//     look like paths, URLs or options, are never restored.
 //   - No reason and no finding holds a secret. If the name of a member is a secret, the finding's
 //     pointer contains a placeholder instead.
 //   - A message with a secret that cannot be redacted is denied. A secret cannot be redacted in the
@@ -66,6 +71,8 @@
 //	            add: rules of your own, {id, regex, keywords, secretGroup, entropy}
 //	entropy     enabled (false), min_length (20), threshold (4.2 bits a character)
 //	allow       findings to ignore, by rule, sha256, value, server, method, tool, pointer
+//	restore     off (default), same-server, entitled: which tools get a redacted secret back
+//	restore_for how long (1h); restore_tools: the entitled tools, as SERVER/TOOL
 //
 // schema.json describes each option. The rules come from two files. gitleaks.toml is the unchanged
 // file of gitleaks v8.30.1 (MIT, LICENSE.gitleaks). rules.toml holds our own rules, and our changes

@@ -25,6 +25,9 @@ type inspection struct {
 	redactedNames map[string]string
 	methodRules   []string // the rules that found a secret in the method's name
 
+	redacted   []pipeline.Redacted // the values that Gatekit may restore
+	restorable map[string]bool     // their placeholders
+
 	// label is the last text that may name the value beside it, as in
 	// {"name": "DB_PASSWORD", "value": …}.
 	label           scan.Text
@@ -102,7 +105,8 @@ func (in *inspection) isMethodSearched() bool {
 func (in *inspection) addSecrets(f foundText) {
 	name, copied := strings.Builder{}, 0
 	for _, c := range f.secrets {
-		s := secret{f.text, f.pointer, c.rule, c.span, in.placeholders.forSecret(c.rule, c.value)}
+		s := secret{f.text, f.pointer, c.rule, c.span,
+			in.placeholder(c, c.span.substring(f.text.Value))}
 		in.secrets = append(in.secrets, s)
 		name.WriteString(f.text.Value[copied:c.span.from] + s.placeholder)
 		copied = c.span.to
@@ -138,6 +142,7 @@ func (in *inspection) inspectText(ctx context.Context, t scan.Text) {
 	if in.config.Decode && t.MayBeEncoded() {
 		all = in.inspectDecoded(ctx, t, all)
 	}
+	all = dropPlaceholders(all, t.Value)
 	if in.isDefinition() {
 		all = slices.DeleteFunc(all, func(c candidate) bool { return c.rule == namedID })
 	}

@@ -89,7 +89,9 @@ func (s *stage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error
 			return sdk.Deny("found "+rules+", which cannot be redacted: "+problem,
 				findings...), nil
 		}
-		return sdk.Modify("redacted "+rules, edits, findings...), nil
+		v := sdk.Modify("redacted "+rules, edits, findings...)
+		v.Redacted = in.redacted
+		return v, nil
 	}
 	return sdk.Deny("found "+rules, findings...), nil
 }

@@ -408,7 +408,9 @@ type ConfigureResponse struct {
 	Canary *Canary `protobuf:"bytes,4,opt,name=canary,proto3" json:"canary,omitempty"`
 	// The names under which clients see the tools and prompts of the stage's servers. All stages,
 	// also this stage, see the servers' own names.
-	Renames       *Renames `protobuf:"bytes,5,opt,name=renames,proto3" json:"renames,omitempty"`
+	Renames *Renames `protobuf:"bytes,5,opt,name=renames,proto3" json:"renames,omitempty"`
+	// How Gatekit restores the values that the stage redacts; absent if it does not.
+	Restore       *Restore `protobuf:"bytes,7,opt,name=restore,proto3" json:"restore,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -478,6 +480,68 @@ func (x *ConfigureResponse) GetRenames() *Renames {
 	return nil
 }
 
+func (x *ConfigureResponse) GetRestore() *Restore {
+	if x != nil {
+		return x.Restore
+	}
+	return nil
+}
+
+// Restore lets Gatekit put values that the stage redacted back into the arguments of tools.
+type Restore struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Seconds int64                  `protobuf:"varint,1,opt,name=seconds,proto3" json:"seconds,omitempty"` // how long a value may be restored
+	// The tools that get values of all servers, as SERVER/TOOL; a trailing "*" stands for any text.
+	// All other tools get only values that their own server sent.
+	Tools         []string `protobuf:"bytes,2,rep,name=tools,proto3" json:"tools,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Restore) Reset() {
+	*x = Restore{}
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Restore) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Restore) ProtoMessage() {}
+
+func (x *Restore) ProtoReflect() protoreflect.Message {
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Restore.ProtoReflect.Descriptor instead.
+func (*Restore) Descriptor() ([]byte, []int) {
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Restore) GetSeconds() int64 {
+	if x != nil {
+		return x.Seconds
+	}
+	return 0
+}
+
+func (x *Restore) GetTools() []string {
+	if x != nil {
+		return x.Tools
+	}
+	return nil
+}
+
 // Renames maps the servers' own names to the names that clients see.
 type Renames struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -489,7 +553,7 @@ type Renames struct {
 
 func (x *Renames) Reset() {
 	*x = Renames{}
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[5]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -501,7 +565,7 @@ func (x *Renames) String() string {
 func (*Renames) ProtoMessage() {}
 
 func (x *Renames) ProtoReflect() protoreflect.Message {
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[5]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -514,7 +578,7 @@ func (x *Renames) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Renames.ProtoReflect.Descriptor instead.
 func (*Renames) Descriptor() ([]byte, []int) {
-	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{5}
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Renames) GetTools() map[string]string {
@@ -548,7 +612,7 @@ type Wants struct {
 
 func (x *Wants) Reset() {
 	*x = Wants{}
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[6]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -560,7 +624,7 @@ func (x *Wants) String() string {
 func (*Wants) ProtoMessage() {}
 
 func (x *Wants) ProtoReflect() protoreflect.Message {
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[6]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -573,7 +637,7 @@ func (x *Wants) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Wants.ProtoReflect.Descriptor instead.
 func (*Wants) Descriptor() ([]byte, []int) {
-	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{6}
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Wants) GetMethods() []string {
@@ -622,7 +686,7 @@ type Needs struct {
 
 func (x *Needs) Reset() {
 	*x = Needs{}
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[7]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -634,7 +698,7 @@ func (x *Needs) String() string {
 func (*Needs) ProtoMessage() {}
 
 func (x *Needs) ProtoReflect() protoreflect.Message {
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[7]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -647,7 +711,7 @@ func (x *Needs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Needs.ProtoReflect.Descriptor instead.
 func (*Needs) Descriptor() ([]byte, []int) {
-	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{7}
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Needs) GetBody() bool {
@@ -676,7 +740,7 @@ type Canary struct {
 
 func (x *Canary) Reset() {
 	*x = Canary{}
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[8]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -688,7 +752,7 @@ func (x *Canary) String() string {
 func (*Canary) ProtoMessage() {}
 
 func (x *Canary) ProtoReflect() protoreflect.Message {
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[8]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -701,7 +765,7 @@ func (x *Canary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Canary.ProtoReflect.Descriptor instead.
 func (*Canary) Descriptor() ([]byte, []int) {
-	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{8}
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Canary) GetWhat() string {
@@ -744,7 +808,7 @@ type Message struct {
 
 func (x *Message) Reset() {
 	*x = Message{}
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[9]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -756,7 +820,7 @@ func (x *Message) String() string {
 func (*Message) ProtoMessage() {}
 
 func (x *Message) ProtoReflect() protoreflect.Message {
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[9]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -769,7 +833,7 @@ func (x *Message) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Message.ProtoReflect.Descriptor instead.
 func (*Message) Descriptor() ([]byte, []int) {
-	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{9}
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Message) GetKind() Kind {
@@ -855,7 +919,7 @@ type InspectRequest struct {
 
 func (x *InspectRequest) Reset() {
 	*x = InspectRequest{}
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[10]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -867,7 +931,7 @@ func (x *InspectRequest) String() string {
 func (*InspectRequest) ProtoMessage() {}
 
 func (x *InspectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[10]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -880,7 +944,7 @@ func (x *InspectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectRequest.ProtoReflect.Descriptor instead.
 func (*InspectRequest) Descriptor() ([]byte, []int) {
-	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{10}
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *InspectRequest) GetSeq() uint64 {
@@ -915,7 +979,7 @@ type InspectResponse struct {
 
 func (x *InspectResponse) Reset() {
 	*x = InspectResponse{}
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[11]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -927,7 +991,7 @@ func (x *InspectResponse) String() string {
 func (*InspectResponse) ProtoMessage() {}
 
 func (x *InspectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[11]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -940,7 +1004,7 @@ func (x *InspectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectResponse.ProtoReflect.Descriptor instead.
 func (*InspectResponse) Descriptor() ([]byte, []int) {
-	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{11}
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *InspectResponse) GetSeq() uint64 {
@@ -967,14 +1031,16 @@ type Verdict struct {
 	Findings []*Finding             `protobuf:"bytes,6,rep,name=findings,proto3" json:"findings,omitempty"`
 	Labels   []string               `protobuf:"bytes,7,rep,name=labels,proto3" json:"labels,omitempty"`
 	// Set if the stage failed. The configuration's on_error then decides about the message.
-	Error         string `protobuf:"bytes,8,opt,name=error,proto3" json:"error,omitempty"`
+	Error string `protobuf:"bytes,8,opt,name=error,proto3" json:"error,omitempty"`
+	// The values that the edits replace by placeholders, in a message to the client. At most 1000.
+	Redacted      []*Redacted `protobuf:"bytes,10,rep,name=redacted,proto3" json:"redacted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Verdict) Reset() {
 	*x = Verdict{}
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[12]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -986,7 +1052,7 @@ func (x *Verdict) String() string {
 func (*Verdict) ProtoMessage() {}
 
 func (x *Verdict) ProtoReflect() protoreflect.Message {
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[12]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -999,7 +1065,7 @@ func (x *Verdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verdict.ProtoReflect.Descriptor instead.
 func (*Verdict) Descriptor() ([]byte, []int) {
-	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{12}
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Verdict) GetAction() Action {
@@ -1058,6 +1124,67 @@ func (x *Verdict) GetError() string {
 	return ""
 }
 
+func (x *Verdict) GetRedacted() []*Redacted {
+	if x != nil {
+		return x.Redacted
+	}
+	return nil
+}
+
+// Redacted is a value that a stage replaced by a placeholder: [secret:KIND:DIGITS], with a kind of
+// a-z, 0-9 and "-", and 26 digits of base32 (a-z, 2-7) that nobody can guess.
+type Redacted struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Placeholder   string                 `protobuf:"bytes,1,opt,name=placeholder,proto3" json:"placeholder,omitempty"`
+	Value         string                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Redacted) Reset() {
+	*x = Redacted{}
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Redacted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Redacted) ProtoMessage() {}
+
+func (x *Redacted) ProtoReflect() protoreflect.Message {
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Redacted.ProtoReflect.Descriptor instead.
+func (*Redacted) Descriptor() ([]byte, []int) {
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Redacted) GetPlaceholder() string {
+	if x != nil {
+		return x.Placeholder
+	}
+	return ""
+}
+
+func (x *Redacted) GetValue() string {
+	if x != nil {
+		return x.Value
+	}
+	return ""
+}
+
 // Edit changes one place in the body.
 type Edit struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1069,7 +1196,7 @@ type Edit struct {
 
 func (x *Edit) Reset() {
 	*x = Edit{}
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[13]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1081,7 +1208,7 @@ func (x *Edit) String() string {
 func (*Edit) ProtoMessage() {}
 
 func (x *Edit) ProtoReflect() protoreflect.Message {
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[13]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1094,7 +1221,7 @@ func (x *Edit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Edit.ProtoReflect.Descriptor instead.
 func (*Edit) Descriptor() ([]byte, []int) {
-	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{13}
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Edit) GetPointer() string {
@@ -1122,7 +1249,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[14]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1134,7 +1261,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[14]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1147,7 +1274,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{14}
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Finding) GetType() string {
@@ -1173,7 +1300,7 @@ type CloseRequest struct {
 
 func (x *CloseRequest) Reset() {
 	*x = CloseRequest{}
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[15]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1185,7 +1312,7 @@ func (x *CloseRequest) String() string {
 func (*CloseRequest) ProtoMessage() {}
 
 func (x *CloseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[15]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1198,7 +1325,7 @@ func (x *CloseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseRequest.ProtoReflect.Descriptor instead.
 func (*CloseRequest) Descriptor() ([]byte, []int) {
-	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{15}
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CloseRequest) GetStage() uint32 {
@@ -1216,7 +1343,7 @@ type CloseResponse struct {
 
 func (x *CloseResponse) Reset() {
 	*x = CloseResponse{}
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[16]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1228,7 +1355,7 @@ func (x *CloseResponse) String() string {
 func (*CloseResponse) ProtoMessage() {}
 
 func (x *CloseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[16]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1241,7 +1368,7 @@ func (x *CloseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseResponse.ProtoReflect.Descriptor instead.
 func (*CloseResponse) Descriptor() ([]byte, []int) {
-	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{16}
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{18}
 }
 
 var File_gatekit_plugin_v1_plugin_proto protoreflect.FileDescriptor
@@ -1260,13 +1387,17 @@ const file_gatekit_plugin_v1_plugin_proto_rawDesc = "" +
 	"\x06schema\x18\x04 \x01(\fR\x06schema\"B\n" +
 	"\x10ConfigureRequest\x12\x16\n" +
 	"\x06plugin\x18\x01 \x01(\tR\x06plugin\x12\x16\n" +
-	"\x06config\x18\x02 \x01(\fR\x06config\"\xf2\x01\n" +
+	"\x06config\x18\x02 \x01(\fR\x06config\"\xa8\x02\n" +
 	"\x11ConfigureResponse\x12\x14\n" +
 	"\x05stage\x18\x01 \x01(\rR\x05stage\x12.\n" +
 	"\x05wants\x18\x02 \x01(\v2\x18.gatekit.plugin.v1.WantsR\x05wants\x12.\n" +
 	"\x05needs\x18\x03 \x01(\v2\x18.gatekit.plugin.v1.NeedsR\x05needs\x121\n" +
 	"\x06canary\x18\x04 \x01(\v2\x19.gatekit.plugin.v1.CanaryR\x06canary\x124\n" +
-	"\arenames\x18\x05 \x01(\v2\x1a.gatekit.plugin.v1.RenamesR\arenames\"\xff\x01\n" +
+	"\arenames\x18\x05 \x01(\v2\x1a.gatekit.plugin.v1.RenamesR\arenames\x124\n" +
+	"\arestore\x18\a \x01(\v2\x1a.gatekit.plugin.v1.RestoreR\arestore\"9\n" +
+	"\aRestore\x12\x18\n" +
+	"\aseconds\x18\x01 \x01(\x03R\aseconds\x12\x14\n" +
+	"\x05tools\x18\x02 \x03(\tR\x05tools\"\xff\x01\n" +
 	"\aRenames\x12;\n" +
 	"\x05tools\x18\x01 \x03(\v2%.gatekit.plugin.v1.Renames.ToolsEntryR\x05tools\x12A\n" +
 	"\aprompts\x18\x02 \x03(\v2'.gatekit.plugin.v1.Renames.PromptsEntryR\aprompts\x1a8\n" +
@@ -1313,7 +1444,7 @@ const file_gatekit_plugin_v1_plugin_proto_rawDesc = "" +
 	"\amessage\x18\x03 \x01(\v2\x1a.gatekit.plugin.v1.MessageR\amessage\"[\n" +
 	"\x0fInspectResponse\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x126\n" +
-	"\bverdicts\x18\x02 \x03(\v2\x1a.gatekit.plugin.v1.VerdictR\bverdicts\"\x95\x02\n" +
+	"\bverdicts\x18\x02 \x03(\v2\x1a.gatekit.plugin.v1.VerdictR\bverdicts\"\xce\x02\n" +
 	"\aVerdict\x121\n" +
 	"\x06action\x18\x01 \x01(\x0e2\x19.gatekit.plugin.v1.ActionR\x06action\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12-\n" +
@@ -1322,7 +1453,12 @@ const file_gatekit_plugin_v1_plugin_proto_rawDesc = "" +
 	"\x04hide\x18\x05 \x03(\tR\x04hide\x126\n" +
 	"\bfindings\x18\x06 \x03(\v2\x1a.gatekit.plugin.v1.FindingR\bfindings\x12\x16\n" +
 	"\x06labels\x18\a \x03(\tR\x06labels\x12\x14\n" +
-	"\x05error\x18\b \x01(\tR\x05error\"E\n" +
+	"\x05error\x18\b \x01(\tR\x05error\x127\n" +
+	"\bredacted\x18\n" +
+	" \x03(\v2\x1b.gatekit.plugin.v1.RedactedR\bredacted\"B\n" +
+	"\bRedacted\x12 \n" +
+	"\vplaceholder\x18\x01 \x01(\tR\vplaceholder\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"E\n" +
 	"\x04Edit\x12\x18\n" +
 	"\apointer\x18\x01 \x01(\tR\apointer\x12\x19\n" +
 	"\x05value\x18\x02 \x01(\fH\x00R\x05value\x88\x01\x01B\b\n" +
@@ -1368,7 +1504,7 @@ func file_gatekit_plugin_v1_plugin_proto_rawDescGZIP() []byte {
 }
 
 var file_gatekit_plugin_v1_plugin_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_gatekit_plugin_v1_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_gatekit_plugin_v1_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_gatekit_plugin_v1_plugin_proto_goTypes = []any{
 	(Kind)(0),                 // 0: gatekit.plugin.v1.Kind
 	(Direction)(0),            // 1: gatekit.plugin.v1.Direction
@@ -1378,56 +1514,60 @@ var file_gatekit_plugin_v1_plugin_proto_goTypes = []any{
 	(*Description)(nil),       // 5: gatekit.plugin.v1.Description
 	(*ConfigureRequest)(nil),  // 6: gatekit.plugin.v1.ConfigureRequest
 	(*ConfigureResponse)(nil), // 7: gatekit.plugin.v1.ConfigureResponse
-	(*Renames)(nil),           // 8: gatekit.plugin.v1.Renames
-	(*Wants)(nil),             // 9: gatekit.plugin.v1.Wants
-	(*Needs)(nil),             // 10: gatekit.plugin.v1.Needs
-	(*Canary)(nil),            // 11: gatekit.plugin.v1.Canary
-	(*Message)(nil),           // 12: gatekit.plugin.v1.Message
-	(*InspectRequest)(nil),    // 13: gatekit.plugin.v1.InspectRequest
-	(*InspectResponse)(nil),   // 14: gatekit.plugin.v1.InspectResponse
-	(*Verdict)(nil),           // 15: gatekit.plugin.v1.Verdict
-	(*Edit)(nil),              // 16: gatekit.plugin.v1.Edit
-	(*Finding)(nil),           // 17: gatekit.plugin.v1.Finding
-	(*CloseRequest)(nil),      // 18: gatekit.plugin.v1.CloseRequest
-	(*CloseResponse)(nil),     // 19: gatekit.plugin.v1.CloseResponse
-	nil,                       // 20: gatekit.plugin.v1.Renames.ToolsEntry
-	nil,                       // 21: gatekit.plugin.v1.Renames.PromptsEntry
-	nil,                       // 22: gatekit.plugin.v1.Wants.OnlyEntry
+	(*Restore)(nil),           // 8: gatekit.plugin.v1.Restore
+	(*Renames)(nil),           // 9: gatekit.plugin.v1.Renames
+	(*Wants)(nil),             // 10: gatekit.plugin.v1.Wants
+	(*Needs)(nil),             // 11: gatekit.plugin.v1.Needs
+	(*Canary)(nil),            // 12: gatekit.plugin.v1.Canary
+	(*Message)(nil),           // 13: gatekit.plugin.v1.Message
+	(*InspectRequest)(nil),    // 14: gatekit.plugin.v1.InspectRequest
+	(*InspectResponse)(nil),   // 15: gatekit.plugin.v1.InspectResponse
+	(*Verdict)(nil),           // 16: gatekit.plugin.v1.Verdict
+	(*Redacted)(nil),          // 17: gatekit.plugin.v1.Redacted
+	(*Edit)(nil),              // 18: gatekit.plugin.v1.Edit
+	(*Finding)(nil),           // 19: gatekit.plugin.v1.Finding
+	(*CloseRequest)(nil),      // 20: gatekit.plugin.v1.CloseRequest
+	(*CloseResponse)(nil),     // 21: gatekit.plugin.v1.CloseResponse
+	nil,                       // 22: gatekit.plugin.v1.Renames.ToolsEntry
+	nil,                       // 23: gatekit.plugin.v1.Renames.PromptsEntry
+	nil,                       // 24: gatekit.plugin.v1.Wants.OnlyEntry
 }
 var file_gatekit_plugin_v1_plugin_proto_depIdxs = []int32{
 	5,  // 0: gatekit.plugin.v1.DescribeResponse.plugins:type_name -> gatekit.plugin.v1.Description
-	9,  // 1: gatekit.plugin.v1.ConfigureResponse.wants:type_name -> gatekit.plugin.v1.Wants
-	10, // 2: gatekit.plugin.v1.ConfigureResponse.needs:type_name -> gatekit.plugin.v1.Needs
-	11, // 3: gatekit.plugin.v1.ConfigureResponse.canary:type_name -> gatekit.plugin.v1.Canary
-	8,  // 4: gatekit.plugin.v1.ConfigureResponse.renames:type_name -> gatekit.plugin.v1.Renames
-	20, // 5: gatekit.plugin.v1.Renames.tools:type_name -> gatekit.plugin.v1.Renames.ToolsEntry
-	21, // 6: gatekit.plugin.v1.Renames.prompts:type_name -> gatekit.plugin.v1.Renames.PromptsEntry
-	0,  // 7: gatekit.plugin.v1.Wants.kinds:type_name -> gatekit.plugin.v1.Kind
-	1,  // 8: gatekit.plugin.v1.Wants.directions:type_name -> gatekit.plugin.v1.Direction
-	22, // 9: gatekit.plugin.v1.Wants.only:type_name -> gatekit.plugin.v1.Wants.OnlyEntry
-	12, // 10: gatekit.plugin.v1.Canary.message:type_name -> gatekit.plugin.v1.Message
-	2,  // 11: gatekit.plugin.v1.Canary.action:type_name -> gatekit.plugin.v1.Action
-	0,  // 12: gatekit.plugin.v1.Message.kind:type_name -> gatekit.plugin.v1.Kind
-	1,  // 13: gatekit.plugin.v1.Message.direction:type_name -> gatekit.plugin.v1.Direction
-	12, // 14: gatekit.plugin.v1.InspectRequest.message:type_name -> gatekit.plugin.v1.Message
-	15, // 15: gatekit.plugin.v1.InspectResponse.verdicts:type_name -> gatekit.plugin.v1.Verdict
-	2,  // 16: gatekit.plugin.v1.Verdict.action:type_name -> gatekit.plugin.v1.Action
-	16, // 17: gatekit.plugin.v1.Verdict.edits:type_name -> gatekit.plugin.v1.Edit
-	17, // 18: gatekit.plugin.v1.Verdict.findings:type_name -> gatekit.plugin.v1.Finding
-	0,  // 19: gatekit.plugin.v1.Wants.OnlyEntry.value:type_name -> gatekit.plugin.v1.Kind
-	3,  // 20: gatekit.plugin.v1.Plugin.Describe:input_type -> gatekit.plugin.v1.DescribeRequest
-	6,  // 21: gatekit.plugin.v1.Plugin.Configure:input_type -> gatekit.plugin.v1.ConfigureRequest
-	13, // 22: gatekit.plugin.v1.Plugin.Inspect:input_type -> gatekit.plugin.v1.InspectRequest
-	18, // 23: gatekit.plugin.v1.Plugin.Close:input_type -> gatekit.plugin.v1.CloseRequest
-	4,  // 24: gatekit.plugin.v1.Plugin.Describe:output_type -> gatekit.plugin.v1.DescribeResponse
-	7,  // 25: gatekit.plugin.v1.Plugin.Configure:output_type -> gatekit.plugin.v1.ConfigureResponse
-	14, // 26: gatekit.plugin.v1.Plugin.Inspect:output_type -> gatekit.plugin.v1.InspectResponse
-	19, // 27: gatekit.plugin.v1.Plugin.Close:output_type -> gatekit.plugin.v1.CloseResponse
-	24, // [24:28] is the sub-list for method output_type
-	20, // [20:24] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	10, // 1: gatekit.plugin.v1.ConfigureResponse.wants:type_name -> gatekit.plugin.v1.Wants
+	11, // 2: gatekit.plugin.v1.ConfigureResponse.needs:type_name -> gatekit.plugin.v1.Needs
+	12, // 3: gatekit.plugin.v1.ConfigureResponse.canary:type_name -> gatekit.plugin.v1.Canary
+	9,  // 4: gatekit.plugin.v1.ConfigureResponse.renames:type_name -> gatekit.plugin.v1.Renames
+	8,  // 5: gatekit.plugin.v1.ConfigureResponse.restore:type_name -> gatekit.plugin.v1.Restore
+	22, // 6: gatekit.plugin.v1.Renames.tools:type_name -> gatekit.plugin.v1.Renames.ToolsEntry
+	23, // 7: gatekit.plugin.v1.Renames.prompts:type_name -> gatekit.plugin.v1.Renames.PromptsEntry
+	0,  // 8: gatekit.plugin.v1.Wants.kinds:type_name -> gatekit.plugin.v1.Kind
+	1,  // 9: gatekit.plugin.v1.Wants.directions:type_name -> gatekit.plugin.v1.Direction
+	24, // 10: gatekit.plugin.v1.Wants.only:type_name -> gatekit.plugin.v1.Wants.OnlyEntry
+	13, // 11: gatekit.plugin.v1.Canary.message:type_name -> gatekit.plugin.v1.Message
+	2,  // 12: gatekit.plugin.v1.Canary.action:type_name -> gatekit.plugin.v1.Action
+	0,  // 13: gatekit.plugin.v1.Message.kind:type_name -> gatekit.plugin.v1.Kind
+	1,  // 14: gatekit.plugin.v1.Message.direction:type_name -> gatekit.plugin.v1.Direction
+	13, // 15: gatekit.plugin.v1.InspectRequest.message:type_name -> gatekit.plugin.v1.Message
+	16, // 16: gatekit.plugin.v1.InspectResponse.verdicts:type_name -> gatekit.plugin.v1.Verdict
+	2,  // 17: gatekit.plugin.v1.Verdict.action:type_name -> gatekit.plugin.v1.Action
+	18, // 18: gatekit.plugin.v1.Verdict.edits:type_name -> gatekit.plugin.v1.Edit
+	19, // 19: gatekit.plugin.v1.Verdict.findings:type_name -> gatekit.plugin.v1.Finding
+	17, // 20: gatekit.plugin.v1.Verdict.redacted:type_name -> gatekit.plugin.v1.Redacted
+	0,  // 21: gatekit.plugin.v1.Wants.OnlyEntry.value:type_name -> gatekit.plugin.v1.Kind
+	3,  // 22: gatekit.plugin.v1.Plugin.Describe:input_type -> gatekit.plugin.v1.DescribeRequest
+	6,  // 23: gatekit.plugin.v1.Plugin.Configure:input_type -> gatekit.plugin.v1.ConfigureRequest
+	14, // 24: gatekit.plugin.v1.Plugin.Inspect:input_type -> gatekit.plugin.v1.InspectRequest
+	20, // 25: gatekit.plugin.v1.Plugin.Close:input_type -> gatekit.plugin.v1.CloseRequest
+	4,  // 26: gatekit.plugin.v1.Plugin.Describe:output_type -> gatekit.plugin.v1.DescribeResponse
+	7,  // 27: gatekit.plugin.v1.Plugin.Configure:output_type -> gatekit.plugin.v1.ConfigureResponse
+	15, // 28: gatekit.plugin.v1.Plugin.Inspect:output_type -> gatekit.plugin.v1.InspectResponse
+	21, // 29: gatekit.plugin.v1.Plugin.Close:output_type -> gatekit.plugin.v1.CloseResponse
+	26, // [26:30] is the sub-list for method output_type
+	22, // [22:26] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_gatekit_plugin_v1_plugin_proto_init() }
@@ -1435,14 +1575,14 @@ func file_gatekit_plugin_v1_plugin_proto_init() {
 	if File_gatekit_plugin_v1_plugin_proto != nil {
 		return
 	}
-	file_gatekit_plugin_v1_plugin_proto_msgTypes[13].OneofWrappers = []any{}
+	file_gatekit_plugin_v1_plugin_proto_msgTypes[15].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_gatekit_plugin_v1_plugin_proto_rawDesc), len(file_gatekit_plugin_v1_plugin_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   20,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

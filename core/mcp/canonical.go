@@ -36,17 +36,17 @@ var traceparent = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-
 // same request again.
 func RetryDigest(m *Message) ([]byte, error) {
 	var edits []Edit
-	left := 0
+	othersRemain := false
 	m.Members("/_meta", func(name string, raw []byte) bool {
 		text, _ := NewNotification("", raw).Text("")
 		if name == "progressToken" || name == "traceparent" && traceparent.MatchString(text) {
 			edits = append(edits, Remove("/_meta/"+name))
 		} else {
-			left++
+			othersRemain = true
 		}
 		return true
 	})
-	if raw, ok := m.Get("/_meta"); ok && left == 0 && len(raw) > 0 && raw[0] == '{' {
+	if raw, ok := m.Get("/_meta"); ok && !othersRemain && raw[0] == '{' {
 		edits = []Edit{Remove("/_meta")}
 	}
 	bound, err := m.Edit(edits...)

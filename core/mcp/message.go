@@ -3,6 +3,8 @@ package mcp
 import (
 	"crypto/sha256"
 	"strconv"
+
+	"gatekit/core/identity"
 )
 
 // Kind is the JSON-RPC kind of a message. The zero Kind is not valid.
@@ -72,7 +74,9 @@ type Message struct {
 	Kind      Kind
 	Direction Direction
 	Session   string // the client's session (legacy) or connection (modern); never a credential
-	Principal string // the user for whom the message is sent; "" for the anonymous local user
+	// the user for whom the message is sent, as authenticated with the client's request that the
+	// message belongs to; nil for the local user
+	Principal *identity.Principal
 	Exchange  string // id that a request shares with all messages sent because of the request
 	Method    string // in an answer: the method of the request that it answers
 	Server    string // configured name of the sending or receiving server; "" until routed

@@ -63,6 +63,31 @@ func (m *Message) Items(pointer string, yield func(i int, raw []byte) bool) {
 	})
 }
 
+// ItemTexts calls yield for each element of the array at list, in order, with its index, its raw
+// bytes and the string at pointer in it, until yield returns false. ok is as for Text.
+func (m *Message) ItemTexts(list, pointer string, yield func(i int, raw []byte, text string,
+	ok bool) bool) {
+	at, ok := m.find(list)
+	if !ok || at.firstByte(m.raw) != '[' {
+		return
+	}
+	i := 0
+	eachItem(m.raw, int(at.from), func(item span) bool {
+		i++
+		at, ok := item, true
+		for token, rest := "", pointer; ok && rest != ""; {
+			if token, rest, ok = cutToken(rest); ok {
+				at, ok = childSpan(m.raw, at, token)
+			}
+		}
+		text := ""
+		if ok {
+			text, ok = decodeString(at.bytes(m.raw))
+		}
+		return yield(i-1, item.bytes(m.raw), text, ok)
+	})
+}
+
 // Members calls yield for each member of the object at pointer, in order, with its decoded name and
 // raw value, until yield returns false.
 func (m *Message) Members(pointer string, yield func(name string, raw []byte) bool) {

@@ -86,39 +86,61 @@ type nameRewriter struct {
 // node of the tree for the value.
 func (r *nameRewriter) walk(at span, node *placeNode) (err error) {
 	raw, start := r.m.raw, int(at.from)
-	member := func(m member) bool {
-		for _, child := range node.children {
-			if (child.token == "*" || m.hasName(raw, child.token)) &&
-				r.conditionHolds(at, child.place) {
-				err = r.walk(m.value, child)
-			}
-		}
-		return err == nil
-	}
 	switch first := at.firstByte(raw); {
 	case node.place != nil && node.place.holdsContentBlocks():
 		return r.rewriteContent(at, node.place)
 	case node.place != nil:
 		return r.rewriteName(at, node.place)
 	case first == '{' && at == r.m.bodySpan:
-		r.m.eachBodyMember(member)
-	case first == '{':
-		eachMember(raw, start, member)
-	case first == '[' && node.children[0].token == "*":
-		eachItem(raw, start, func(item span) bool {
-			err = r.walk(item, node.children[0])
+		r.m.eachBodyMember(func(m member) bool {
+			err = r.walkMember(start, m, node)
 			return err == nil
+		})
+	case first == '{':
+		_, err = r.walkObject(start, node)
+	case first == '[' && node.children[0].token == "*":
+		item := node.children[0]
+		eachItemAt(raw, start, func(i int) (end int, ok bool) {
+			if raw[i] == '{' && item.place == nil {
+				end, err = r.walkObject(i, item) // reads the element only once
+			} else {
+				end = skipValue(raw, i)
+				err = r.walk(span{int32(i), int32(end)}, item)
+			}
+			return end, err == nil
 		})
 	}
 	return err
 }
 
-// conditionHolds reports whether an object fulfils the condition of a place.
-func (r *nameRewriter) conditionHolds(object span, p *NamePlace) bool {
+// walkObject rewrites the names in the object that begins at i, and returns the offset after it.
+func (r *nameRewriter) walkObject(i int, node *placeNode) (end int, err error) {
+	end = eachMember(r.m.raw, i, func(m member) bool {
+		err = r.walkMember(i, m, node)
+		return err == nil
+	})
+	return end, err
+}
+
+// walkMember rewrites the names in a member of the object that begins at i.
+func (r *nameRewriter) walkMember(i int, m member, node *placeNode) error {
+	for _, child := range node.children {
+		if (child.token == "*" || m.hasName(r.m.raw, child.token)) &&
+			r.conditionHolds(i, child.place) {
+			if err := r.walk(m.value, child); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// conditionHolds reports whether the object that begins at i fulfils the condition of a place.
+func (r *nameRewriter) conditionHolds(i int, p *NamePlace) bool {
 	if p == nil || p.ConditionMember == "" {
 		return true
 	}
-	at, ok := childSpan(r.m.raw, object, p.ConditionMember)
+	at, ok := childSpan(r.m.raw, span{int32(i), int32(len(r.m.raw))}, p.ConditionMember)
 	return ok && isString(at.bytes(r.m.raw), p.ConditionValue)
 }
 
@@ -126,22 +148,25 @@ func (r *nameRewriter) conditionHolds(object span, p *NamePlace) bool {
 func (r *nameRewriter) rewriteContent(at span, p *NamePlace) (err error) {
 	switch at.firstByte(r.m.raw) {
 	case '{':
-		return r.rewriteBlock(at, p)
+		_, err = r.rewriteBlock(int(at.from), p)
 	case '[':
-		eachItem(r.m.raw, int(at.from), func(item span) bool {
-			if item.firstByte(r.m.raw) == '{' {
-				err = r.rewriteBlock(item, p)
+		eachItemAt(r.m.raw, int(at.from), func(i int) (end int, ok bool) {
+			if r.m.raw[i] == '{' {
+				end, err = r.rewriteBlock(i, p)
+			} else {
+				end = skipValue(r.m.raw, i)
 			}
-			return err == nil
+			return end, err == nil
 		})
 	}
 	return err
 }
 
-func (r *nameRewriter) rewriteBlock(block span, p *NamePlace) error {
+// rewriteBlock rewrites the content block that begins at i, and returns the offset after it.
+func (r *nameRewriter) rewriteBlock(i int, p *NamePlace) (end int, err error) {
 	raw := r.m.raw
 	var kind, uri, resource, content span
-	eachMember(raw, int(block.from), func(m member) bool {
+	end = eachMember(raw, i, func(m member) bool {
 		switch {
 		case m.hasName(raw, "type"):
 			kind = m.value
@@ -156,15 +181,15 @@ func (r *nameRewriter) rewriteBlock(block span, p *NamePlace) error {
 	})
 	switch kind := kind.bytes(raw); {
 	case isString(kind, "resource_link") && !uri.isEmpty():
-		return r.rewriteName(uri, p)
+		err = r.rewriteName(uri, p)
 	case isString(kind, "resource") && !resource.isEmpty():
 		if uri, ok := childSpan(raw, resource, "uri"); ok {
-			return r.rewriteName(uri, p)
+			err = r.rewriteName(uri, p)
 		}
 	case isString(kind, "tool_result") && !content.isEmpty():
-		return r.rewriteContent(content, p)
+		err = r.rewriteContent(content, p)
 	}
-	return nil
+	return end, err
 }
 
 func (r *nameRewriter) rewriteName(at span, p *NamePlace) error {

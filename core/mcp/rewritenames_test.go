@@ -224,3 +224,19 @@ func TestRewriteNamesFindsNamesThatAreNotIndexed(t *testing.T) {
 	}
 	agrees(t, n)
 }
+
+// Elements that are no objects do not hide the names after them.
+func TestRewriteNamesPassesOverOtherElements(t *testing.T) {
+	m := mcp.NewResponse("1", []byte(`{"tools":["x",5,["name","y"],{"name":"t"}]}`))
+	m.Method, m.Direction = "tools/list", mcp.ToClient
+	rewritten, err := mcp.RewriteNames(m, func(_ mcp.NamePlace, name string) (string, error) {
+		return "s__" + name, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `{"tools":["x",5,["name","y"],{"name":"s__t"}]}`
+	if got := string(rewritten.Body()); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}

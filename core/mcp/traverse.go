@@ -24,11 +24,11 @@ func skipString(b []byte, i int) int {
 		if i >= len(b) {
 			return len(b)
 		}
-		beforeBackslashes := i - 1
-		for b[beforeBackslashes] == '\\' {
-			beforeBackslashes--
+		isEscaped := false
+		for before := i - 1; b[before] == '\\'; before-- {
+			isEscaped = !isEscaped
 		}
-		if (i-beforeBackslashes)%2 == 1 { // the quote is not escaped
+		if !isEscaped {
 			return i + 1
 		}
 	}
@@ -90,18 +90,20 @@ func skipValue(b []byte, i int) int {
 }
 
 // eachMember calls yield for each member of the object that begins at i, until yield returns false.
-func eachMember(b []byte, i int, yield func(member) bool) {
+// It returns the offset after the last member that it read, or after the whole object.
+func eachMember(b []byte, i int, yield func(member) bool) (end int) {
 	for i = skipBlanks(b, i+1); i < len(b) && b[i] == '"'; {
 		var m member
 		m, i = readMember(b, i)
 		if !yield(m) {
-			return
+			return i
 		}
 		if i = skipBlanks(b, i); i >= len(b) || b[i] != ',' {
-			return
+			break
 		}
 		i = skipBlanks(b, i+1)
 	}
+	return min(i+1, len(b)) // the brace
 }
 
 // readMember reads the member whose name begins at i, and returns the member and the offset after
@@ -120,13 +122,18 @@ func readMember(b []byte, i int) (member, int) {
 
 // eachItem calls yield for each element of the array that begins at i, until yield returns false.
 func eachItem(b []byte, i int, yield func(span) bool) {
-	i = skipBlanks(b, i+1)
-	if i < len(b) && b[i] == ']' {
-		return
-	}
-	for i < len(b) {
+	eachItemAt(b, i, func(i int) (int, bool) {
 		end := skipValue(b, i)
-		if !yield(span{int32(i), int32(end)}) {
+		return end, yield(span{int32(i), int32(end)})
+	})
+}
+
+// eachItemAt calls yield with the offset of each element of the array that begins at i, until yield
+// returns false. The other result of yield is the offset after the element.
+func eachItemAt(b []byte, i int, yield func(i int) (end int, ok bool)) {
+	for i = skipBlanks(b, i+1); i < len(b) && b[i] != ']'; {
+		end, ok := yield(i)
+		if !ok {
 			return
 		}
 		if i = skipBlanks(b, end); i >= len(b) || b[i] != ',' {

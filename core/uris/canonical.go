@@ -159,7 +159,10 @@ func canonicalEscapes(text string) string {
 		c := text[i]
 		if c == '%' && i+2 < len(text) && isHex(text[i+1]) && isHex(text[i+2]) {
 			c = unescape(text[i : i+3])[0]
-			if 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' ||
+			if isHex(c) && strings.Contains(b.String()[max(0, b.Len()-2):], "%") {
+				// After a "%" that begins no escape, the decoded digit would make one.
+				b.WriteString(strings.ToUpper(text[i : i+3]))
+			} else if 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' ||
 				strings.IndexByte("-._~", c) >= 0 {
 				b.WriteByte(c)
 			} else {

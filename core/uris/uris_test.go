@@ -69,7 +69,8 @@ func TestHostileURIsTakeLinearTime(t *testing.T) {
 // a canonical spelling is the same, and that it has no tab and no line break.
 func FuzzCanonical(f *testing.F) {
 	for _, s := range append(hostileURIs(9), "D/a", "/C:/x", "?b#c", "%41%2f%u0041", "x:/..//..",
-		"..%5c..", "//evil.example/", `\\evil.example\`, "@evil.example/", "\u2025/") {
+		"..%5c..", "//evil.example/", `\\evil.example\`, "@evil.example/", "\u2025/", "%7%30",
+		"%%370") {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, path string) {

@@ -134,8 +134,8 @@ func (x *exemption) exemptItems(p *Pipeline, s *stage, m *mcp.Message) {
 	}
 	hidden := x.verdict.hiddenNames()
 	ids := map[string]string{}
-	m.Items(method.ItemsPointer, func(_ int, raw []byte) bool {
-		name, ok := mcp.NewNotification("", raw).Text(method.ItemNamePointer)
+	m.ItemTexts(method.ItemsPointer, method.ItemNamePointer, func(_ int, raw []byte, name string,
+		ok bool) bool {
 		if !ok || !hidden[name] {
 			return true
 		}
@@ -195,7 +195,7 @@ func (p *Pipeline) usedItemID(s *stage, m *mcp.Message) string {
 	}
 	for _, use := range usesOf(m.Method) {
 		if name, ok := m.Text(use.pointer); ok {
-			key := listKey{s.name, m.Principal, m.Server, use.kind}
+			key := listKey{s.name, m.Principal.ID(), m.Server, use.kind}
 			if state := p.hiddenItem(key, name); state.id != "" {
 				return state.id
 			}
@@ -248,7 +248,7 @@ func describe(kind string, s *stage, m *mcp.Message, name, place string,
 	digests ...[]byte) []byte {
 	var b []byte
 	add := func(part string) { b = fmt.Appendf(b, "%d:%s", len(part), part) }
-	for _, part := range []string{kind, s.name, m.Principal, m.Server, m.Direction.String(),
+	for _, part := range []string{kind, s.name, m.Principal.ID(), m.Server, m.Direction.String(),
 		m.Kind.String(), m.Method, name, place} {
 		add(part)
 	}

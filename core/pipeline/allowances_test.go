@@ -6,12 +6,14 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 )
@@ -111,13 +113,13 @@ func allowedIDs(o pipeline.Outcome) (all []string) {
 // toolCall returns a call of the tool "echo" of the server "files" by ann.
 func toolCall(t *testing.T, arguments string) *mcp.Message {
 	m := request(t, "tools/call", `{"name":"echo","arguments":`+arguments+`}`, "")
-	m.Server, m.Principal, m.Name = "files", "ann", "echo"
+	m.Server, m.Principal, m.Name = "files", identity.FromID("ann"), "echo"
 	return m
 }
 
 func toolResult(t *testing.T, result string) *mcp.Message {
 	m := list(t, "tools/call", result)
-	m.Server, m.Principal, m.Name = "files", "ann", "echo"
+	m.Server, m.Principal, m.Name = "files", identity.FromID("ann"), "echo"
 	return m
 }
 
@@ -138,7 +140,7 @@ func TestAllowedDenialPasses(t *testing.T) {
 		}},
 		{name: "members in another order", want: true, other: func(*mcp.Message) *mcp.Message {
 			m := request(t, "tools/call", `{"arguments":{"text":"x"},"name":"echo"}`, "")
-			m.Server, m.Principal, m.Name = "files", "ann", "echo"
+			m.Server, m.Principal, m.Name = "files", identity.FromID("ann"), "echo"
 			return m
 		}},
 		{name: "another argument", other: func(m *mcp.Message) *mcp.Message {
@@ -148,7 +150,7 @@ func TestAllowedDenialPasses(t *testing.T) {
 			return edited(t, m, mcp.Set("/arguments/more", []byte(`true`)))
 		}},
 		{name: "another principal", other: func(m *mcp.Message) *mcp.Message {
-			m.Principal = "bob"
+			m.Principal = identity.FromID("bob")
 			return m
 		}},
 		{name: "another server", other: func(m *mcp.Message) *mcp.Message {
@@ -248,7 +250,7 @@ func TestAllowedRedactionIsLeftOut(t *testing.T) {
 		}
 	}
 	for name, change := range map[string]func(m *mcp.Message){
-		"another principal": func(m *mcp.Message) { m.Principal = "bob" },
+		"another principal": func(m *mcp.Message) { m.Principal = identity.FromID("bob") },
 		"another server":    func(m *mcp.Message) { m.Server = "mail" },
 		"another tool":      func(m *mcp.Message) { m.Name = "read" },
 	} {
@@ -377,6 +379,30 @@ func TestAllowanceOfOneMessage(t *testing.T) {
 	}
 }
 
+// TestAllowanceThatAnotherMessageUses lets a stage use up an allowance after the stage before has
+// judged by it.
+func TestAllowanceThatAnotherMessageUses(t *testing.T) {
+	var id string
+	j := newJudged(t)
+	j.pipeline = pipeline.New(&j.log, pipeline.Options{Allowances: &j.allowances},
+		judge("guard", always(pipeline.Verdict{Reason: "an attack"})),
+		judge("other", stage(func(context.Context, *mcp.Message) (pipeline.Verdict, error) {
+			j.allowances.Use(id)
+			return pipeline.Verdict{Action: pipeline.Allow}, nil
+		})))
+	_, o := j.pass(toolCall(t, `{}`))
+	id = ids(o)[0]
+	j.allowances.add(true, id)
+	body, o := j.pass(toolCall(t, `{}`))
+	want := "the allowance " + id + " no longer holds: another message has used it, or it has " +
+		"expired"
+	if last := o.Steps[len(o.Steps)-1]; body != "" || o.Action != "deny" || o.Reason != want ||
+		last.Stage != "guard" || last.Action != "deny" || last.Reason != want {
+		t.Errorf("got the body %q and the record %+v, want a denial with the reason %q", body, o,
+			want)
+	}
+}
+
 // TestOnceIsNotUsedByDeniedMessage denies a message by two stages. The allowance of the first stage
 // is not used up as long as the second stage denies the message.
 func TestOnceIsNotUsedByDeniedMessage(t *testing.T) {
@@ -433,12 +459,12 @@ func TestAllowedItemIsShownAndUsed(t *testing.T) {
 			j := newJudged(t, config)
 			listed := func(text string) (string, pipeline.Outcome) {
 				m := list(t, "tools/list", text)
-				m.Server, m.Principal = "files", "ann"
+				m.Server, m.Principal = "files", identity.FromID("ann")
 				return j.pass(m)
 			}
 			call := func() (string, pipeline.Outcome) {
 				m := request(t, "tools/call", `{"name":"evil"}`, "")
-				m.Server, m.Principal, m.Name = "files", "ann", "evil"
+				m.Server, m.Principal, m.Name = "files", identity.FromID("ann"), "evil"
 				return j.pass(m)
 			}
 			body, o := listed(tools)
@@ -489,6 +515,51 @@ func TestAllowedItemIsShownAndUsed(t *testing.T) {
 	}
 }
 
+// TestListWithHiddenItem checks which list is found by the id of an item that is hidden from it.
+func TestListWithHiddenItem(t *testing.T) {
+	for _, c := range []struct{ method, result, capability string }{
+		{"tools/list", `{"tools":[{"name":"good"},{"name":"evil"}]}`, "tools"},
+		{"prompts/list", `{"prompts":[{"name":"good"},{"name":"evil"}]}`, "prompts"},
+		{"resources/list", `{"resources":[{"name":"good","uri":"good"},{"name":"x","uri":"evil"}]}`,
+			"resources"},
+		{"resources/templates/list", `{"resourceTemplates":[{"name":"good","uriTemplate":"good"},` +
+			`{"name":"x","uriTemplate":"evil"}]}`, "resources"},
+		{"skills/list", `{"skills":[{"name":"good","uri":"good"},{"name":"x","uri":"evil"}]}`, ""},
+	} {
+		t.Run(c.method, func(t *testing.T) {
+			var items pipeline.HiddenItems
+			hidden := []string{"evil"}
+			guard := stage(func(context.Context, *mcp.Message) (pipeline.Verdict, error) {
+				return pipeline.Verdict{Action: pipeline.Allow, Hide: hidden}, nil
+			})
+			j := &judged{t: t}
+			j.pipeline = pipeline.New(&j.log, pipeline.Options{Allowances: &j.allowances,
+				HiddenItems: &items}, judge("guard", guard))
+			m := list(t, c.method, c.result)
+			m.Server, m.Principal = "files", identity.FromID("ann")
+			_, o := j.pass(m)
+			item := ids(o)
+			if len(item) != 1 {
+				t.Fatalf("got the record %+v, want a hidden item with an id", o)
+			}
+			for id, want := range map[string]string{
+				item[0]: "ann files " + c.capability + " true", "other": "   false", "": "   false",
+			} {
+				principal, server, capability, ok := items.ListWith(id)
+				if got := fmt.Sprint(principal, " ", server, " ", capability, " ",
+					ok); got != want {
+					t.Errorf("the list with the item %q is %q, want %q", id, got, want)
+				}
+			}
+			hidden = nil
+			j.pass(m)
+			if _, _, _, ok := items.ListWith(item[0]); ok {
+				t.Error("the item is found although it is shown again")
+			}
+		})
+	}
+}
+
 // TestLaterStagesOfGroupJudgeAllowedMessage checks that the stages after an allowed denial are
 // asked, although their group was not asked about them the first time.
 func TestLaterStagesOfGroupJudgeAllowedMessage(t *testing.T) {
@@ -529,7 +600,7 @@ func TestServerCannotForgeID(t *testing.T) {
 		{"1:a", "bc", "d"}, {"a2:bc", "", "d"}, {"", "abc", "d"}} {
 		j := newJudged(t, judge("guard", always(pipeline.Verdict{})))
 		m := request(t, "tools/call", `{}`, "")
-		m.Principal, m.Server, m.Name = names[0], names[1], names[2]
+		m.Principal, m.Server, m.Name = identity.FromID(names[0]), names[1], names[2]
 		_, o := j.pass(m)
 		if len(ids(o)) != 1 {
 			t.Fatalf("%q: got the ids %q, want one", names, ids(o))

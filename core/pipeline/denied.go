@@ -22,6 +22,8 @@ type DeniedError struct {
 	Action       string
 	ApprovalHint string // with ask: text for the client on how a human approves; may be ""
 	Reason       string // the reason that the stage gave; "" for a fault
+	// the scopes that the request needs, if the principal's access token lacks some; else nil
+	Scopes       []string
 	ID           string // the id with which an operator can allow the denial, or "" (Allowances)
 	RecordNumber uint64 // number of the audit record; 0 when the denial could not be recorded
 	Err          error  // the fault, if any: time-out, panic, recorder

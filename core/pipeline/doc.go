@@ -25,6 +25,9 @@
 // Before the first stage, Pass removes keys from _meta that no peer may set
 // ([mcp.RemoveTrustMeta]), so that neither a stage nor the receiver believes a forged key.
 //
+// Then Pass puts placeholders in the place of restored values that a server returns
+// ([FindingReturned]).
+//
 // A stage's Answer is inspected and recorded like a response of the server. Otherwise a stage's
 // content could reach a client without inspection.
 //
@@ -46,7 +49,7 @@
 //
 // A stage that returns as soon as its context ends ([StageConfig.ReturnsOnCancel]) is called in the
 // goroutine of the message. The change to another goroutine and back took as long as the request to
-// a plugin.
+// a plugin. A [QuickStage] is called there for the messages that it judges quickly.
 //
 // # Why a rename is no edit
 //

@@ -217,3 +217,39 @@ func TestStageThatFailsWhileItsMessageIsGivenUp(t *testing.T) {
 		}
 	}
 }
+
+// quickStage judges calls quickly, and denies all other messages.
+type quickStage struct{ panics bool }
+
+func (quickStage) Inspect(context.Context, *mcp.Message) (pipeline.Verdict, error) {
+	return pipeline.Verdict{Action: pipeline.Deny, Reason: "slow"}, nil
+}
+
+func (s quickStage) InspectQuickly(_ context.Context, m *mcp.Message) (pipeline.Verdict, bool,
+	error) {
+	if s.panics {
+		panic("a bug")
+	}
+	return pipeline.Verdict{Action: pipeline.Allow}, m.Kind == mcp.Request, nil
+}
+
+// TestQuickStage checks that a quick verdict counts, and that other messages are inspected as
+// usual.
+func TestQuickStage(t *testing.T) {
+	log := &record{}
+	p := pipeline.New(log, pipeline.Options{}, pipeline.StageConfig{Name: "q", Stage: quickStage{}})
+	if _, err := p.Pass(t.Context(), call(t)); err != nil {
+		t.Errorf("the quick verdict has no effect: %v", err)
+	}
+	passed, err := p.Pass(t.Context(), answerTo(t, call(t),
+		`{"jsonrpc":"2.0","id":7,"result":{}}`))
+	if d := denied(t, passed, err); d.Reason != "slow" {
+		t.Errorf("denied because %q, want the verdict of Inspect", d.Reason)
+	}
+	p = pipeline.New(log, pipeline.Options{}, pipeline.StageConfig{Name: "q",
+		Stage: quickStage{panics: true}})
+	passed, err = p.Pass(t.Context(), call(t))
+	if d := denied(t, passed, err); d.Err == nil || log.last(t).Action != "deny" {
+		t.Errorf("a panic is not a fault: %+v", d)
+	}
+}

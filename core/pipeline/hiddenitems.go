@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"crypto/sha256"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -124,6 +125,34 @@ func (h *HiddenItems) isEmpty() bool {
 	return len(h.lists) == 0
 }
 
+// ListWith returns the list from which an item with this id is hidden: the principal whose list it
+// is, the server, and the capability that has the list ("tools", "prompts" or "resources"; "" for
+// skills). ok is false if there is none.
+func (h *HiddenItems) ListWith(id string) (principal, server, capability string, ok bool) {
+	hasID := func(states iter.Seq[itemState]) bool {
+		for state := range states {
+			if state.hidden && state.id == id {
+				return true
+			}
+		}
+		return false
+	}
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	for key, l := range h.lists {
+		if hasID(maps.Values(l.hidden)) || hasID(maps.Values(l.templates)) {
+			switch key.kind {
+			case kindTool, kindPrompt, kindResource:
+				capability = key.kind + "s"
+			case kindTemplate:
+				capability = "resources"
+			}
+			return key.principal, key.server, capability, true
+		}
+	}
+	return "", "", "", false
+}
+
 // has reports whether a list is remembered.
 func (h *HiddenItems) has(key listKey) bool {
 	h.mu.RLock()
@@ -137,7 +166,7 @@ func (h *HiddenItems) has(key listKey) bool {
 func (h *HiddenItems) judge(stage string, m *mcp.Message, hide []string,
 	ids map[string]string) bool {
 	kind := listKind(m.Method)
-	key := listKey{stage, m.Principal, m.Server, kind}
+	key := listKey{stage, m.Principal.ID(), m.Server, kind}
 	// A list of templates is remembered even if no template is hidden: a later page may hide one.
 	if m.Kind != mcp.Response || kind == "" ||
 		len(hide) == 0 && kind != kindTemplate && !h.has(key) {
@@ -149,8 +178,8 @@ func (h *HiddenItems) judge(stage string, m *mcp.Message, hide []string,
 	}
 	items := make(map[string]itemState) // by name
 	method, _ := mcp.LookupMethod(m.Method)
-	m.Items(method.ItemsPointer, func(_ int, raw []byte) bool {
-		name, ok := mcp.NewNotification("", raw).Text(method.ItemNamePointer)
+	m.ItemTexts(method.ItemsPointer, method.ItemNamePointer, func(_ int, _ []byte, name string,
+		ok bool) bool {
 		if ok && name != "" {
 			items[name] = itemState{isHidden[name], ids[name]}
 		}
@@ -366,7 +395,7 @@ func (p *Pipeline) denyHiddenUse(o *Outcome, used *[]usedAllowance) *DeniedError
 	}
 	for _, use := range usesOf(m.Method) {
 		for _, s := range p.hiders {
-			key := listKey{s.name, m.Principal, m.Server, use.kind}
+			key := listKey{s.name, m.Principal.ID(), m.Server, use.kind}
 			if !p.options.HiddenItems.has(key) || !s.wantsList(use.list, m.Server) {
 				continue
 			}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 )
@@ -168,7 +169,7 @@ func TestHiddenItemIsHiddenOnlyWhereItWasJudged(t *testing.T) {
 	}{
 		{"the same stage", func(*mcp.Message) {}, pipeline.StageConfig{}, true},
 		{"another server", func(m *mcp.Message) { m.Server = "b" }, pipeline.StageConfig{}, false},
-		{"another principal", func(m *mcp.Message) { m.Principal = "eve" },
+		{"another principal", func(m *mcp.Message) { m.Principal = identity.FromID("eve") },
 			pipeline.StageConfig{}, false},
 		{"another session", func(m *mcp.Message) { m.Session = "2" }, pipeline.StageConfig{}, true},
 		{"a stage that does not want the use", func(*mcp.Message) {},

@@ -91,6 +91,7 @@ func (p *Pipeline) applyResult(ctx context.Context, s *stage, m *mcp.Message, re
 		denied = &DeniedError{Stage: s.name, Action: "deny"}
 		if refused := (*denial)(nil); errors.As(err, &refused) {
 			step.Reason, denied.Reason = refused.reason, refused.reason
+			denied.Scopes = refused.scopes
 			if step.IDs, denied.ID = nil, x.denialID; denied.ID != "" {
 				step.IDs = []string{denied.ID}
 			}
@@ -167,7 +168,7 @@ type inspection struct {
 // inspectWith asks neighbouring stages in one call and returns their results. The result of a stage
 // is an error if the stage failed or panicked, or if ctx or the time of the stage ended first. The
 // call runs in another goroutine, so that inspectWith can return when the time is over. A stage
-// that returns by itself when ctx ends is called in this goroutine.
+// that returns by itself when ctx ends, or judges the message quickly, is called in this goroutine.
 func (p *Pipeline) inspectWith(ctx context.Context, m *mcp.Message, stages []*stage) []stageResult {
 	first, timeout := stages[0], stages[0].timeout
 	for _, s := range stages[1:] {
@@ -186,6 +187,11 @@ func (p *Pipeline) inspectWith(ctx context.Context, m *mcp.Message, stages []*st
 	if n := first.abandoned.Load(); n >= maxAbandoned {
 		return failAll(fmt.Errorf("not asked: %d of its calls still run beyond their time",
 			n))
+	}
+	if quick, ok := first.stage.(QuickStage); ok && len(stages) == 1 {
+		if r, ok := inspectQuickly(ctx, m, quick); ok {
+			return []stageResult{r}
+		}
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errTimeout)
 	defer cancel()
@@ -214,6 +220,17 @@ func (p *Pipeline) inspectWith(ctx context.Context, m *mcp.Message, stages []*st
 		}
 	}
 	return c.results
+}
+
+// inspectQuickly asks a stage in this goroutine, if the stage does that for the message.
+func inspectQuickly(ctx context.Context, m *mcp.Message, s QuickStage) (r stageResult, ok bool) {
+	defer func() {
+		if p := recover(); p != nil {
+			r, ok = stageResult{err: fmt.Errorf("panicked: %v", p)}, true
+		}
+	}()
+	r.verdict, ok, r.err = s.InspectQuickly(ctx, m)
+	return r, ok
 }
 
 // run asks the stages. Nobody else may use c.results until c.done is closed.

@@ -127,7 +127,17 @@ func (p *Pipeline) removeAndInspect(ctx context.Context, o *Outcome) (answer *mc
 	if d = removeTrustMeta(o); d != nil {
 		return nil, d
 	}
+	if d = p.redactReturned(o); d != nil {
+		return nil, d
+	}
 	stages, layers := p.stages[o.Before.Kind][o.Before.Direction], p.layersFor(o.Before)
+	if len(stages) > 0 && mcp.HasDefinitions(o.After) {
+		// Plugins keep their verdicts by the digest. The record has it, too.
+		isChanged := o.After != o.Before
+		if o.After = o.After.WithDigest(); !isChanged {
+			o.Before = o.After
+		}
+	}
 	if len(stages)+len(layers) > 0 || p.mayUseHidden(o.Before) {
 		answer, d = p.inspect(ctx, o, stages, layers)
 		o.Duration = time.Since(o.Time)

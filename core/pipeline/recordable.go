@@ -67,14 +67,26 @@ func (n *RecordableNames) addList(m *mcp.Message, steps []Step, selected ...stri
 		isSelected[name] = true
 	}
 	found := findingsOf(steps...)
-	m.Items(method.ItemsPointer, func(i int, raw []byte) bool {
-		name, ok := mcp.NewNotification("", raw).Text(method.ItemNamePointer)
-		if ok && (len(selected) == 0 || isSelected[name]) && !found.cover(
-			method.ItemsPointer+"/"+strconv.Itoa(i)+method.ItemNamePointer) {
-			n.add(m.Server, name, maxListedNames)
+	var names []string
+	m.ItemTexts(method.ItemsPointer, method.ItemNamePointer, func(i int, _ []byte, name string,
+		ok bool) bool {
+		if ok && (len(selected) == 0 || isSelected[name]) && (len(found.at) == 0 || !found.cover(
+			method.ItemsPointer+"/"+strconv.Itoa(i)+method.ItemNamePointer)) {
+			names = append(names, name)
 		}
 		return true
 	})
+	for _, name := range n.unknown(m.Server, names) {
+		n.add(m.Server, name, maxListedNames)
+	}
+}
+
+// unknown returns the names that are not in the set. It changes the slice.
+func (n *RecordableNames) unknown(server string, names []string) []string {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	known := n.byServer[server]
+	return slices.DeleteFunc(names, func(name string) bool { return known[name] })
 }
 
 // findingPlaces are the places of findings. Findings without a pointer have no place.

@@ -83,24 +83,28 @@ type RedactedValues struct {
 	once sync.Once   // sets aead
 	aead cipher.AEAD // used only through cipher
 
-	mu         sync.Mutex // guards the fields below
-	byClient   map[clientKey]map[string]*valuesOfServer
-	servers    int // number of valuesOfServer
-	bytes      int // of all values
-	nextExpiry time.Time
+	mu       sync.Mutex // guards the fields below
+	byClient map[clientKey]map[string]*valuesOfServer
+	servers  int // number of valuesOfServer
+	bytes    int // of all values
+	// of all values that servers got; see noteRestored
+	restoredBytes int
+	nextExpiry    time.Time
 }
 
 // clientKey identifies the client of a value. Without a session, it is the principal.
 type clientKey struct{ principal, session string }
 
-func clientOf(m *mcp.Message) clientKey { return clientKey{m.Principal, m.Session} }
+func clientOf(m *mcp.Message) clientKey { return clientKey{m.Principal.ID(), m.Session} }
 
 // valuesOfServer has the values that one server sent to one client.
 type valuesOfServer struct {
 	byPlaceholder map[string]*list.Element // of order
 	order         list.List                // of *keptValue, the oldest first
 	bytes         int
-	added         time.Time // when the last value was added
+	added         time.Time    // when the last value was added, or restored
+	restored      []*keptValue // values that the server got, the latest last
+	lastRestored  time.Time
 }
 
 // keptValue is an encrypted value. It does not change.
@@ -201,6 +205,7 @@ func (r *RedactedValues) remove(client clientKey, server string) {
 		return
 	}
 	r.bytes -= of.bytes
+	r.dropRestored(of, func(*keptValue) bool { return true })
 	r.servers--
 	if delete(r.byClient[client], server); len(r.byClient[client]) == 0 {
 		delete(r.byClient, client)
@@ -220,7 +225,8 @@ func (r *RedactedValues) expire(now time.Time) {
 					r.forget(of, e)
 				}
 			}
-			if of.order.Len() == 0 {
+			r.dropRestored(of, func(v *keptValue) bool { return !now.Before(v.expires) })
+			if of.order.Len()+len(of.restored) == 0 {
 				r.remove(client, server)
 			}
 		}

@@ -165,9 +165,9 @@ func toClientNames(o *Outcome, layers []*renameLayer) *DeniedError {
 				steps = append(steps, Step{Stage: l.stage, Action: action, Reason: reason})
 			}
 		}
-		o.After.Items(method.ItemsPointer, func(i int, raw []byte) bool {
+		o.After.ItemTexts(method.ItemsPointer, method.ItemNamePointer, func(i int, _ []byte,
+			name string, _ bool) bool {
 			at := method.ItemsPointer + "/" + strconv.Itoa(i)
-			name, _ := mcp.NewNotification("", raw).Text(method.ItemNamePointer)
 			if clientName, ok := names.clientName[name]; ok {
 				edits = append(edits, mcp.Set(at+method.ItemNamePointer, mcp.Quote(clientName)))
 				note("modify", "client names")

@@ -171,6 +171,9 @@ func (p *Pipeline) restore(o *Outcome) (r Restoration, d *DeniedError) {
 			"expired, or of another server or session")
 	}
 	step.Reason = strings.Join(reasons, "; ")
+	if len(r.values) > 0 {
+		r.store.noteRestored(m, r.values)
+	}
 	o.Steps = append(o.Steps, step)
 	o.Action, o.Reason = summarize(o.Steps)
 	return r, nil

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 )
@@ -59,7 +60,7 @@ func newRestoring(store *pipeline.RedactedValues, restore *pipeline.Restore,
 func (r *restoring) send(t *testing.T) {
 	t.Helper()
 	m := answerTo(t, call(t), `{"jsonrpc":"2.0","id":7,"result":{"text":"`+secretValue+`"}}`)
-	m.Principal = "p1"
+	m.Principal = identity.FromID("p1")
 	if _, err := r.Pass(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +71,7 @@ func callWith(t *testing.T, arguments string) *mcp.Message {
 	t.Helper()
 	m := parse(t, mcp.ToServer, `{"jsonrpc":"2.0","id":8,"method":"tools/call","params":`+
 		`{"name":"use","arguments":`+arguments+`}}`)
-	m.Name, m.Principal = "use", "p1"
+	m.Name, m.Principal = "use", identity.FromID("p1")
 	return m
 }
 
@@ -107,7 +108,8 @@ func TestRedactedValueIsRestored(t *testing.T) {
 		{"a short placeholder", sameServer, nil, `{"a":"[secret:key:12345678]"}`, "", ""},
 		{"another session", sameServer, func(m *mcp.Message) { m.Session = "s2" },
 			`{"a":"` + p + `"}`, "", "not-restored /arguments/a"},
-		{"another principal", sameServer, func(m *mcp.Message) { m.Principal = "p2" },
+		{"another principal", sameServer,
+			func(m *mcp.Message) { m.Principal = identity.FromID("p2") },
 			`{"a":"` + p + `"}`, "", "not-restored /arguments/a"},
 		{"another server", sameServer, func(m *mcp.Message) { m.Server = "mail" },
 			`{"a":"` + p + `"}`, "", "not-restored /arguments/a"},
@@ -268,7 +270,7 @@ func TestRedactedValuesAreBounded(t *testing.T) {
 		Value: "beyond the limit of one message " + secretValue})
 	r := newRestoring(&store, restore, flood...)
 	m := answerTo(t, call(t), `{"jsonrpc":"2.0","id":7,"result":{"text":"x"}}`)
-	m.Principal, m.Server = "p1", "flood"
+	m.Principal, m.Server = identity.FromID("p1"), "flood"
 	if _, err := r.Pass(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}

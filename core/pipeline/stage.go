@@ -14,6 +14,16 @@ type Stage interface {
 	Inspect(ctx context.Context, m *mcp.Message) (Verdict, error)
 }
 
+// QuickStage is a Stage that judges some messages so quickly that another goroutine would take
+// longer. The pipeline asks it in the goroutine of the message.
+type QuickStage interface {
+	Stage
+	// InspectQuickly is Inspect for a message that takes little time, in proportion to its size and
+	// at most a small part of a second. For every other message it does nothing, and ok is false:
+	// the pipeline then calls Inspect.
+	InspectQuickly(ctx context.Context, m *mcp.Message) (v Verdict, ok bool, err error)
+}
+
 // StageConfig is a stage with its settings in a pipeline.
 type StageConfig struct {
 	Name    string

@@ -46,6 +46,9 @@ type Verdict struct {
 	// passes unchanged, the record has the action of Would, such as would_deny, and the reason of
 	// Would.
 	Would *Verdict
+	// with Deny of a request: the OAuth scopes that it needs, all of them, because the principal's
+	// access token lacks some; a client over HTTP gets them in a challenge
+	Scopes []string
 	// no allowance of an operator can change the verdict ([Allowances])
 	Final bool
 
@@ -61,7 +64,8 @@ type Finding struct {
 // denial is the error of a verdict that denies. Every other error of apply is a fault.
 type denial struct {
 	reason string
-	ask    bool // the stage asks for a human's approval
+	ask    bool     // the stage asks for a human's approval
+	scopes []string // Verdict.Scopes
 }
 
 func (r *denial) Error() string { return "denied: " + r.reason }
@@ -85,13 +89,13 @@ type hiddenItem struct {
 func (v Verdict) apply(m *mcp.Message, approved bool) (a applied, err error) {
 	switch v.Action {
 	case Deny:
-		return a, &denial{reason: v.Reason}
+		return a, &denial{reason: v.Reason, scopes: v.Scopes}
 	case Ask:
 		if m.Kind != mcp.Request || m.Direction != mcp.ToServer {
 			return a, &denial{reason: v.Reason}
 		}
 		if !approved {
-			return a, &denial{v.Reason, true}
+			return a, &denial{reason: v.Reason, ask: true}
 		}
 	case Allow, Modify, Answer:
 	default:
@@ -237,10 +241,8 @@ func (v Verdict) applyHide(m *mcp.Message) (shown *mcp.Message, removed []hidden
 	isList := false // the list has items with ids
 	var edits []mcp.Edit
 	removeHidden := func(list, name string) {
-		m.Items(list, func(i int, raw []byte) bool {
-			// JSON is decoded only by the methods of a Message, so the item becomes a Message. A
-			// pointer into m would be slower: it would search the list again for each item.
-			if text, ok := mcp.NewNotification("", raw).Text(name); ok && hidden[text] {
+		m.ItemTexts(list, name, func(i int, _ []byte, text string, ok bool) bool {
+			if ok && hidden[text] {
 				at := list + "/" + strconv.Itoa(i)
 				edits = append(edits, mcp.Remove(at))
 				item := hiddenItem{name: text, pointer: at + name}

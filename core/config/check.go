@@ -19,12 +19,16 @@ import (
 // file contains them.
 func (l *loader) check(c *Config, root *node) {
 	l.checkListen(&c.Listen, root.lookup("listen"))
+	l.hasDocument = c.Listen.ClientDocumentURL() != "" ||
+		l.isUnknown(root.lookup("listen"), "public_url")
 	for i := range c.Servers {
 		l.checkServer(&c.Servers[i], root.lookup("server", c.Servers[i].Name))
 	}
 	if len(c.Servers) == 0 && !l.partial && len(l.errs) == 0 {
 		l.errorf(root, "no server configured: add a [server.NAME] with a command or a url")
 	}
+
+	l.checkTokens(&c.Tokens, root.lookup("tokens"))
 
 	names := root.lookup("names")
 	l.checkOneOf(&c.Names.Prefix, names, "names", "prefix", "always", "never")
@@ -35,10 +39,24 @@ func (l *loader) check(c *Config, root *node) {
 				`could have the same names`, len(c.Servers))
 	}
 
+	if c.Pins != nil {
+		l.checkPins(c.Pins, root.lookup("pins"))
+	}
+	for i := range c.Servers {
+		s := &c.Servers[i]
+		if n := root.lookup("server", s.Name); s.Pins != nil {
+			l.checkServerPins(s, n, "server."+s.Name)
+			if c.Pins == nil && !l.partial {
+				l.errorf(n.lookup("pins"), "server.%s.pins needs a table [pins]: without it, "+
+					"gatekit run does not read the lock file", s.Name)
+			}
+		}
+	}
 	l.checkPlugins(c, root)
 	if c.Policy != nil {
 		l.checkPolicy(c.Policy, root.lookup("policy"))
-		if c.Policy.Labels == "principal" && c.Listen.HTTP != "" {
+		if c.Policy.Labels == "principal" && c.Listen.HTTP != "" && !c.Listen.Auth.Required() &&
+			!l.isUnknown(root.lookup("listen"), "auth") {
 			l.errorf(root.lookup("policy", "labels"), `policy.labels = "principal" does not work `+
 				`with listen.http: HTTP clients are not authenticated, so all of them are one `+
 				`principal; use "session"`)
@@ -109,6 +127,7 @@ func (l *loader) checkListen(c *Listen, n *node) {
 		l.errorf(n.lookup("sse"), "listen.sse needs listen.http, which is not set")
 	}
 	l.checkPath(c, n)
+	l.checkAuthentication(c, n)
 	for i, o := range c.AllowedOrigins {
 		u, err := url.Parse(o)
 		if at := n.lookup("allowed_origins").item(i); err != nil || u.Scheme == "" ||
@@ -137,10 +156,16 @@ func (l *loader) checkAddress(c *Listen, n *node) {
 			at.raw)
 		return
 	}
-	if !isLoopback(host) && !c.Insecure && !l.isUnknown(n, "insecure") {
+	switch {
+	case isLoopback(host) || l.partial || l.isUnknown(n, "auth"):
+	case !c.Auth.hasCredentials():
 		l.errorf(at, `listen.http = %q can be reached from other machines, and clients are not `+
-			"authenticated; listen on 127.0.0.1, or set listen.insecure = true if a proxy in "+
-			"front of Gatekit authenticates them", at.raw)
+			"authenticated; listen on 127.0.0.1, or add [listen.auth]", at.raw)
+	case c.TLS == nil && !strings.HasPrefix(c.PublicURL, "https://") && !l.isUnknown(n, "tls") &&
+		!l.isUnknown(n, "public_url"):
+		l.errorf(at, `listen.http = %q can be reached from other machines, and credentials would `+
+			"be sent without encryption; set listen.tls, or set listen.public_url to the https "+
+			"URL of the proxy that encrypts", at.raw)
 	}
 }
 
@@ -226,6 +251,7 @@ func (l *loader) checkServer(s *Server, n *node) {
 			l.errorf(n.lookup("cwd"), "%s.cwd = %q is not a folder", name, n.lookup("cwd").raw)
 		}
 	}
+	l.checkSandbox(s, n, name)
 	for key, value := range s.Env {
 		if at := n.lookup("env", key); !envName.MatchString(key) ||
 			strings.ContainsRune(string(value),
@@ -236,6 +262,7 @@ func (l *loader) checkServer(s *Server, n *node) {
 	for key, value := range s.Headers {
 		l.checkHeader(key, string(value), n.lookup("headers", key), name)
 	}
+	l.checkServerAuth(s, n)
 	l.checkOneOf(&s.Era, n, name, "era", "auto", "legacy", "modern")
 	if s.MaxTimeout < s.Timeout {
 		if n.has("max_timeout") && !l.hasErrorAt(n.lookup("max_timeout")) &&
@@ -300,6 +327,9 @@ func (l *loader) checkPlugins(c *Config, root *node) {
 				`and "-", not %q`, prefix, n.lookup("name").raw)
 		case p.Name != "" && seen[p.Name]:
 			l.errorf(n.lookup("name"), "there are two plugins named %q", n.lookup("name").raw)
+		case p.Name == "pins" && c.Pins != nil:
+			l.errorf(n.lookup("name"), `%sname must not be "pins": with [pins], the audit log has `+
+				`that name for the comparison with the lock file`, prefix)
 		}
 		seen[p.Name] = true
 		switch use, command := n.has("use"), n.has("command"); {

@@ -18,8 +18,13 @@ type Config struct {
 	Listen Listen `toml:"listen"`
 	// Servers holds the MCP servers, at least one, in the order of the file.
 	Servers []Server `toml:"server"`
+	// Tokens holds the settings of the logins at servers.
+	Tokens Tokens `toml:"tokens"`
 	// Names holds the settings that make the names of different servers distinct.
 	Names Names `toml:"names"`
+	// Pins holds which definitions servers may declare; nil when the file has no [pins], and
+	// gatekit run does not read the lock file.
+	Pins *Pins `toml:"pins"`
 	// Plugins holds the plugins in the order in which they see a message; none by default.
 	Plugins []Plugin `toml:"plugin"`
 	// Policy holds the policies, which decide after the plugins; nil when the file has no [policy].
@@ -59,15 +64,23 @@ type Listen struct {
 	// AllowedHosts holds the values of the Host header that are accepted in addition to the
 	// loopback names. Default: none.
 	AllowedHosts []string `toml:"allowed_hosts"`
-	// Insecure allows an HTTP address that other machines can reach, without authentication.
-	// Default: false.
-	Insecure bool `toml:"insecure"`
+	// PublicURL is the address of Gatekit as clients reach it, without the path:
+	// https://gatekit.example. With the path, it is the resource that access tokens are for. It
+	// needs [listen.auth], unless only this machine can reach it. If it is https, Gatekit serves
+	// its own client metadata document at PUBLIC_URL/connect/client.json. Default: none.
+	PublicURL string `toml:"public_url"`
 	// StateKey protects the state that clients hold between requests: at least 32 bytes. Instances
 	// with the same key can continue each other's requests. Default: random at each start.
 	StateKey Secret `toml:"state_key"`
 	// ShutdownTimeout is how long calls in flight may take to end when Gatekit is stopped. After
 	// that, Gatekit answers the remaining calls with an error. Default: 10s.
 	ShutdownTimeout time.Duration `toml:"shutdown_timeout"`
+
+	// TLS holds the certificate of the HTTP listener; nil when the file has no listen.tls, and
+	// connections are not encrypted.
+	TLS *ListenTLS `toml:"tls"`
+	// Auth holds who may use the HTTP endpoint; nil when the file has no [listen.auth].
+	Auth *Auth `toml:"auth"`
 }
 
 // Server is one [server.NAME]. It has either a command or a url.
@@ -92,11 +105,18 @@ type Server struct {
 	// do not end it. Set it for a server with state that a session needs, such as a browser or a
 	// shell. Default: false.
 	Keep bool `toml:"keep"`
+	// Sandbox confines the program. Default: none, so that it may do everything that the user may.
+	Sandbox *Sandbox `toml:"sandbox"`
+	// Pins replaces keys of [pins] for this server; nil when the file has no [server.NAME.pins].
+	Pins *ServerPins `toml:"pins"`
 
 	// URL is the endpoint of a server that is reached over HTTP.
 	URL string `toml:"url"`
 	// Headers holds HTTP headers for every request to the server. Default: none.
 	Headers map[string]Secret `toml:"headers"`
+	// Auth holds the credentials with which Gatekit asks a server with a url; nil when the file has
+	// no [server.NAME.auth].
+	Auth *ServerAuth `toml:"auth"`
 
 	// Era is the protocol era of the server: auto (ask the server), legacy (revisions up to
 	// 2025-11-25) or modern (2026-07-28). Default: auto.
@@ -378,6 +398,11 @@ func (c *Config) setDefaults() {
 	c.Telemetry = Telemetry{Protocol: "grpc", Metrics: true, Interval: time.Minute, Sample: 1}
 	c.Log = Log{Format: "text", Level: "info"}
 	c.Limits.setDefaults()
+}
+
+func (p *Pins) setDefaults() {
+	p.File, p.What = "gatekit.lock", []string{"tools", "prompts", "templates", "instructions"}
+	p.Changed = "hide"
 }
 
 func (s *Server) setDefaults() {

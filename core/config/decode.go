@@ -58,6 +58,10 @@ func fieldsByKey(t reflect.Type) map[string]int {
 // newNames has the new names of keys that had other names before, by their full names.
 var newNames = map[string]string{"limits.parked_of_one": "parked_per_principal"}
 
+// goneKeys has what replaces keys that are gone, by their full names.
+var goneKeys = map[string]string{"listen.insecure": "an address that other machines can reach " +
+	"needs [listen.auth], which authenticates clients; remove the key"}
+
 func (l *loader) reportUnknownKey(n *node, key, table string, fields map[string]int) {
 	known := make([]string, 0, len(fields))
 	for k := range fields {
@@ -69,6 +73,10 @@ func (l *loader) reportUnknownKey(n *node, key, table string, fields map[string]
 		where = " in " + table
 	case table != "":
 		where = " in [" + table + "]"
+	}
+	if instead, ok := goneKeys[join(table, key)]; ok {
+		l.errorf(n, "the key %q%s is gone: %s", key, where, instead)
+		return
 	}
 	if name, ok := newNames[join(table, key)]; ok {
 		l.errorf(n, "unknown key %q%s: its name is now %q", key, where, name)
@@ -125,6 +133,7 @@ func elementName(list string, i int, name string) string {
 
 var (
 	durationType = reflect.TypeFor[time.Duration]()
+	timeType     = reflect.TypeFor[time.Time]()
 	positionType = reflect.TypeFor[Position]()
 )
 
@@ -133,8 +142,16 @@ func (l *loader) decodeValue(v reflect.Value, value any, n *node, name string) {
 	wrong := func(want string) {
 		l.errorf(n, "%s must be %s, not %s", name, want, describeType(value))
 	}
-	if v.Type() == durationType {
+	switch v.Type() {
+	case durationType:
 		l.decodeDuration(v, value, n, name)
+		return
+	case timeType:
+		if t, ok := value.(time.Time); ok {
+			v.Set(reflect.ValueOf(t))
+		} else {
+			wrong("a time such as 2027-01-01T00:00:00Z")
+		}
 		return
 	}
 	switch v.Kind() {

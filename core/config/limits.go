@@ -39,7 +39,8 @@ type Limits struct {
 	// ResumeBytes is how many bytes of a stream are kept for a client that reconnects. Default:
 	// 1 MiB.
 	ResumeBytes int `toml:"resume_bytes"`
-	// ReverseTimeout is how long a client may take to answer a request of a server. Default: 5m.
+	// ReverseTimeout is how long a client may take to answer a request of a server, and how long a
+	// call waits until its user has logged in to a server. Default: 5m.
 	ReverseTimeout time.Duration `toml:"reverse_timeout"`
 	// ReverseRequests is how many requests from servers one client can have to answer at a time. It
 	// is also how many requests one server can have open. Further requests wait. Default: 256.

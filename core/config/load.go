@@ -40,7 +40,7 @@ type snapshot struct {
 	files  []string // absolute paths of the configuration and of the files that ${file:} names
 	digest [sha256.Size]byte
 
-	policies    []string // the paths in policy.files and policy.data
+	watched     []string // the paths in policy.files and policy.data, and the lock file
 	substituted []string // values of substitutions that no output may contain
 }
 
@@ -53,6 +53,8 @@ type loader struct {
 	errs  Errors
 
 	substituted []string // values of substitutions that no output may contain
+
+	hasDocument bool // listen.public_url has a client metadata document, or is not known yet
 
 	partial bool // lines with syntax errors were left out; a key that seems absent may be there
 }
@@ -73,11 +75,14 @@ func load(path string, checks []Check) (*Config, *snapshot, error) {
 	// Some editors write a byte order mark.
 	c := l.load(abs, newDocument(path, strings.TrimPrefix(string(doc), "\ufeff")))
 	if c.Policy != nil {
-		r.policies = slices.Concat(c.Policy.Files, c.Policy.Data)
+		r.watched = slices.Concat(c.Policy.Files, c.Policy.Data)
+	}
+	if c.Pins != nil {
+		r.watched = append(r.watched, c.Pins.File)
 	}
 	// The digest is computed before the checks read the policies. So Watch notices a change that
 	// happens while the checks run.
-	r.files, r.digest = l.order, addToDigest(l.digest(), policyFiles(r.policies))
+	r.files, r.digest = l.order, addToDigest(l.digest(), policyFiles(r.watched))
 	mask := NewMask(l.substituted) // the checks know only the values after substitution
 	for _, check := range checks {
 		for _, e := range check(c) {

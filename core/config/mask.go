@@ -17,7 +17,10 @@ const minMasked = 6
 // plugins. Of a plugin's command, only the program is public: the arguments may be secrets.
 var publicKey = regexp.MustCompile(strings.ReplaceAll(`^(`+strings.Join([]string{
 	`(listen|admin)\.http`,
-	`server\.NAME\.(command|cwd)`,
+	`listen\.(public_url|tls\.cert|tls\.key|auth\.mtls\.ca)`,
+	`listen\.auth\.issuer\[\d+\]\.issuer`,
+	`server\.NAME\.(command|cwd|auth\.issuer)`,
+	`tokens\.file`,
 	`plugin "NAME": command\[0\]`,
 	`policy\.(files|data)\[\d+\]`,
 	`policy\.service\.NAME\.ca`,

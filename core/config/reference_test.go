@@ -128,7 +128,7 @@ func isTable(typ reflect.Type) bool {
 	for typ.Kind() == reflect.Slice || typ.Kind() == reflect.Pointer {
 		typ = typ.Elem()
 	}
-	return typ.Kind() == reflect.Struct
+	return typ.Kind() == reflect.Struct && typ != timeType
 }
 
 // hasName reports whether the tables of a type have names, such as [server.NAME].
@@ -145,6 +145,8 @@ func typeName(typ reflect.Type) string {
 	switch {
 	case typ == reflect.TypeFor[time.Duration]():
 		return "duration"
+	case typ == timeType:
+		return "time"
 	case typ.Kind() == reflect.String:
 		return "text"
 	case typ.Kind() == reflect.Bool:

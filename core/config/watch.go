@@ -26,9 +26,9 @@ const maxUnsettled = 2 * time.Second
 
 // Watch calls the function changed, one call at a time, whenever a file of the configuration has
 // new contents. It passes the new Config, or the error of loading the new contents. It watches the
-// file that c was read from, the files of its ${file:} substitutions, and its policies with their
-// data. In a folder of policies, it watches all *.rego files except tests and files in hidden
-// folders.
+// file that c was read from, the files of its ${file:} substitutions, its lock file, and its
+// policies with their data. In a folder of policies, it watches all *.rego files except tests and
+// files in hidden folders.
 //
 // Watch runs the checks that were given to Load. It does not change c or a Config that it passed
 // before. When readNow delivers a value, Watch reads the files at once. readNow may be nil. Watch
@@ -109,7 +109,7 @@ func sameFile(a, b os.FileInfo) bool {
 
 // watchedFiles returns the files to watch.
 func (r *snapshot) watchedFiles() []string {
-	return append(slices.Clone(r.files), policyFiles(r.policies)...)
+	return append(slices.Clone(r.files), policyFiles(r.watched)...)
 }
 
 // policyFiles returns the files that paths name. For a folder, it returns the files that the policy

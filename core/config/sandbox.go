@@ -1,0 +1,117 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Sandbox is [server.NAME.sandbox]. It confines the program of a stdio server, on Linux.
+type Sandbox struct {
+	// Level says what the program may do: off (everything), guard (everything but to read the
+	// user's secrets and Gatekit's files, and to write outside of its own folders) or strict (only
+	// what is named here). If the system cannot hold the level, the server does not start.
+	// Default: guard.
+	Level string `toml:"level"`
+	// Read holds files and folders that the program may read. A relative path starts at the folder
+	// of the file. Default: none.
+	Read []string `toml:"read"`
+	// Write holds files and folders that the program may read and write. In the level strict, it
+	// may not execute programs in them. Default: none.
+	Write []string `toml:"write"`
+	// Run holds files and folders that the program may read, write and execute. Default: none.
+	Run []string `toml:"run"`
+	// Network is all or none. With none, the program can open no sockets but connected pairs.
+	// Default: none for strict, else all.
+	Network string `toml:"network"`
+}
+
+func (s *Sandbox) setDefaults() { s.Level = "guard" }
+
+// DefaultNetwork returns the network of a level for which none is set.
+func DefaultNetwork(level string) string {
+	if level == "strict" {
+		return "none"
+	}
+	return "all"
+}
+
+// checkSandbox makes the paths absolute.
+func (l *loader) checkSandbox(s *Server, n *node, server string) {
+	b, name := s.Sandbox, join(server, "sandbox")
+	if b == nil {
+		return
+	}
+	if s.Command == "" && n.has("sandbox") {
+		l.errorf(n.lookup("sandbox"), "%s applies to a server with a command, and this one has a "+
+			"url", name)
+		return
+	}
+	table := n.lookup("sandbox")
+	l.checkOneOf(&b.Level, table, name, "level", "off", "guard", "strict")
+	l.checkOneOf(&b.Network, table, name, "network", "all", "none")
+	if b.Network == "" {
+		b.Network = DefaultNetwork(b.Level)
+	}
+	for key, paths := range map[string][]string{"read": b.Read, "write": b.Write, "run": b.Run} {
+		for i, p := range paths {
+			paths[i] = l.absPath(p)
+			if _, err := os.Stat(paths[i]); err != nil {
+				l.errorf(table.lookup(key).item(i), "%s.%s[%d]: %s does not exist", name, key, i,
+					paths[i])
+			}
+		}
+	}
+}
+
+// ProtectedFiles returns the files and folders that no server may touch: hidden ones, which it may
+// not even read, such as the audit log and its key, and fixed ones, which it may not write, such as
+// the configuration and the policies. A file may not exist yet.
+func (c *Config) ProtectedFiles() (hidden, fixed []string) {
+	log := strings.TrimSuffix(c.Audit.File, filepath.Ext(c.Audit.File))
+	hidden, _ = filepath.Glob(globEscape.Replace(log) + "*") // closed segments, lock, key, tiles
+	hidden = append(hidden, c.Audit.File)
+	for _, f := range []string{c.Audit.Key, c.Audit.Anchor} {
+		if f != "" {
+			hidden = append(hidden, f)
+		}
+	}
+	for _, s := range c.Audit.Sinks {
+		if s.Path != "" {
+			hidden = append(hidden, s.Path)
+		}
+	}
+	if c.Tokens.File != "" {
+		hidden = append(hidden, c.Tokens.File)
+	}
+	if c.Listen.TLS != nil {
+		hidden = append(hidden, c.Listen.TLS.Key)
+	}
+	if c.Pins != nil {
+		fixed = append(fixed, c.Pins.File)
+	}
+	if c.File != "" {
+		fixed = append(fixed, c.File, filepath.Join(filepath.Dir(c.File), "gatekit.lock"))
+	}
+	if c.source != nil {
+		for _, f := range c.source.files {
+			if f != c.File {
+				hidden = append(hidden, f) // ${file:…} names files with secrets
+			}
+		}
+	}
+	if c.Policy != nil {
+		fixed = append(append(fixed, c.Policy.Files...), c.Policy.Data...)
+	}
+	for _, p := range c.Plugins {
+		for _, word := range p.Command {
+			if i, err := os.Stat(word); err == nil && filepath.IsAbs(word) && i.Mode().IsRegular() {
+				fixed = append(fixed, word)
+			}
+		}
+	}
+	return hidden, fixed
+}
+
+// globEscape makes a path match only itself in filepath.Glob.
+var globEscape = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`)

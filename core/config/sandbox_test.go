@@ -1,0 +1,133 @@
+package config_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"gatekit/core/config"
+)
+
+func TestSandboxDefaults(t *testing.T) {
+	for _, tt := range []struct{ table, level, network string }{
+		{"", "guard", "all"},
+		{"level = \"guard\"", "guard", "all"},
+		{"level = \"strict\"", "strict", "none"},
+		{"level = \"strict\"\nnetwork = \"all\"", "strict", "all"},
+		{"network = \"none\"", "guard", "none"},
+	} {
+		c, err := load(t, "[server.a]\ncommand = \"x\"\n[server.a.sandbox]\n"+tt.table+"\n")
+		if err != nil {
+			t.Fatalf("%q: %v", tt.table, err)
+		}
+		s := c.Servers[0].Sandbox
+		if s.Level != tt.level || s.Network != tt.network {
+			t.Errorf("%q: got level %q and network %q, want %q and %q", tt.table, s.Level,
+				s.Network, tt.level, tt.network)
+		}
+	}
+}
+
+func TestSandboxMistakes(t *testing.T) {
+	for table, want := range map[string]string{
+		`level = "lax"`:     `must be one of "off", "guard", "strict"`,
+		`network = "some"`:  `must be one of "all", "none"`,
+		`read = ["absent"]`: "does not exist",
+		`write = ["a", ""]`: "sandbox.write[0]",
+	} {
+		_, err := load(t, "[server.a]\ncommand = \"x\"\n[server.a.sandbox]\n"+table+"\n")
+		if err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), ":4:") {
+			t.Errorf("%s: got %v, want an error in line 4 with %q", table, err, want)
+		}
+	}
+	_, err := load(t, "[server.a]\nurl = \"https://a.example\"\n[server.a.sandbox]\n")
+	if err == nil || !strings.Contains(err.Error(), "applies to a server with a command") {
+		t.Errorf("a sandbox for a URL: got %v", err)
+	}
+}
+
+func TestPathsOfSandboxAreAbsolute(t *testing.T) {
+	c, err := load(t, "[server.a]\ncommand = \"x\"\n[server.a.sandbox]\nread = [\"data\"]\n",
+		"data/x", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := filepath.Join(filepath.Dir(c.File), "data"); c.Servers[0].Sandbox.Read[0] != want {
+		t.Errorf("got %s, want %s", c.Servers[0].Sandbox.Read[0], want)
+	}
+}
+
+func TestProtectedFiles(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	for _, name := range []string{"log/gatekit.jsonl", "log/gatekit-1.jsonl", "log/other", "secret",
+		"rules.rego", "data.json", "judge", "judge.conf"} {
+		write(t, at(name), "{}")
+	}
+	cert, key := certificate(t)
+	write(t, at("tls.pem"), cert)
+	write(t, at("tls.key"), key)
+	if err := os.WriteFile(at("rules.rego"), []byte("package gatekit\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	write(t, at("gatekit.toml"), `
+[server.a]
+command = "x"
+env = { TOKEN = "${file:secret}" }
+[audit]
+file = "log/gatekit.jsonl"
+key = "keys/gatekit.key"
+anchor = "anchor/a"
+[[audit.sink]]
+name = "s"
+kind = "file"
+
+path = "sink/s.jsonl"
+[listen]
+http = "127.0.0.1:7777"
+tls = { cert = "tls.pem", key = "tls.key" }
+[pins]
+file = "pinned.lock"
+[tokens]
+file = "logins"
+[policy]
+files = ["rules.rego"]
+data = ["data.json"]
+[[plugin]]
+name = "judge"
+command = ["`+at("judge")+`", "--conf", "`+at("judge.conf")+`", "/"]
+`)
+	c, err := config.Load(at("gatekit.toml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	hidden, fixed := c.ProtectedFiles()
+	for _, name := range []string{"log/gatekit.jsonl", "log/gatekit-1.jsonl", "keys/gatekit.key",
+		"anchor/a", "sink/s.jsonl", "secret", "tls.key", "logins"} {
+		if !slices.Contains(hidden, at(name)) {
+			t.Errorf("%s is not hidden: %q", name, hidden)
+		}
+	}
+	for _, name := range []string{"gatekit.toml", "gatekit.lock", "pinned.lock", "rules.rego",
+		"data.json", "judge", "judge.conf"} {
+		if !slices.Contains(fixed, at(name)) {
+			t.Errorf("%s is not fixed: %q", name, fixed)
+		}
+	}
+	if slices.Contains(hidden, at("log/other")) || slices.Contains(hidden, at("gatekit.toml")) ||
+		slices.Contains(fixed, "/") || slices.Contains(hidden, "") || slices.Contains(fixed, "") {
+		t.Errorf("too much is protected: hidden %q, fixed %q", hidden, fixed)
+	}
+}
+
+func TestProtectedFilesWithoutAConfiguration(t *testing.T) {
+	c := config.Wrap("a", "x")
+	c.Audit.File = filepath.Join(t.TempDir(), "audit.jsonl")
+	hidden, fixed := c.ProtectedFiles()
+	if !slices.Equal(hidden, []string{c.Audit.File}) || len(fixed) > 0 {
+		t.Errorf("got %q and %q, want only the audit log", hidden, fixed)
+	}
+}

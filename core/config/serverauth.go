@@ -1,0 +1,180 @@
+package config
+
+import (
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// ServerAuth is [server.NAME.auth]: the credentials with which Gatekit asks the server. A client's
+// token or cookie never reaches it.
+type ServerAuth struct {
+	// Type is how Gatekit authenticates: headers (by the configured headers, if any),
+	// client_credentials (with a token that Gatekit gets for itself, for all clients) or oauth
+	// (with a token of a user, who logs in with gatekit auth login). Default: headers.
+	Type string `toml:"type"`
+	// Per is whose login a request uses, with type = "oauth": principal (the login of the principal
+	// that sends it) or gatekit (one login, for all principals). Default: principal.
+	Per string `toml:"per"`
+	// Issuer is the issuer identifier of the server's authorization server, the only one that gets
+	// the client's secret. The metadata of the server must name it. A client with a secret or a key
+	// needs it. Default: the first issuer of the server's metadata at the first login of a
+	// principal, and after that the issuer of this login.
+	Issuer string `toml:"issuer"`
+	// Register lets Gatekit register itself at the authorization server, with type = "oauth"
+	// (dynamic client registration, RFC 7591). If the client has an id, this must be the URL of a
+	// client metadata document, and Gatekit registers itself where such documents are not read.
+	// Without an id, the same holds for Gatekit's own document below listen.public_url. Default:
+	// false.
+	Register bool `toml:"register"`
+	// Scopes holds scopes to ask for in addition to those that the server asks for. Default: none.
+	Scopes []string `toml:"scopes"`
+	// MaxScopes holds the only scopes that Gatekit asks for, whatever the server wants. Default:
+	// all scopes are allowed.
+	MaxScopes []string `toml:"max_scopes"`
+	// Networks holds networks, such as 10.0.0.0/8, that the authorization server and the server's
+	// metadata may be in, beside the public internet. Default: none.
+	Networks []string `toml:"networks"`
+	// Client is the registration of Gatekit at the authorization server.
+	Client AuthClient `toml:"client"`
+}
+
+func (a *ServerAuth) setDefaults() { a.Type, a.Per = "headers", "principal" }
+
+// AuthClient is [server.NAME.auth.client]: the client id of Gatekit at the authorization server,
+// and its secret or key.
+type AuthClient struct {
+	// ID is the client id. It may be the URL of a client metadata document, which the authorization
+	// server reads. client_credentials needs it. Default for oauth, if listen.public_url is https:
+	// the URL of Gatekit's own document, PUBLIC_URL/connect/client.json.
+	ID string `toml:"id"`
+	// Secret is the client secret. Default: none.
+	Secret Secret `toml:"secret"`
+	// Key is a private key, as PEM or JWK, that signs the client's assertions (private_key_jwt). It
+	// is used instead of a secret. Default: none.
+	Key Secret `toml:"key"`
+}
+
+// checkServerAuth checks the credentials of a server. n is the node of the server.
+func (l *loader) checkServerAuth(s *Server, n *node) {
+	if s.Auth == nil {
+		return
+	}
+	a, at, name := s.Auth, n.lookup("auth"), "server."+s.Name+".auth"
+	l.checkOneOf(&a.Type, at, name, "type", "headers", "client_credentials", "oauth")
+	if s.URL == "" && !l.isUnknown(n, "url") {
+		l.errorf(at, "[%s] applies to a server with a url, and this one has a command: its "+
+			"credentials come from env", name)
+		return
+	}
+	if a.Type == "headers" {
+		for _, key := range at.keys {
+			if key != "type" {
+				l.errorf(at.lookup(key), `%s.%s needs another type than "headers"`, name, key)
+			}
+		}
+		return
+	}
+	for key := range s.Headers {
+		if strings.EqualFold(key, "authorization") {
+			l.errorf(n.lookup("headers", key), "server.%s.headers.%s: the header is set by [%s]; "+
+				"remove one of them", s.Name, key, name)
+		}
+	}
+	if u, err := url.Parse(s.URL); err == nil && u.Scheme == "http" && !isLoopback(u.Hostname()) {
+		l.errorf(n.lookup("url"), "server.%s.url sends tokens over http; use https", s.Name)
+	}
+	l.checkOneOf(&a.Per, at, name, "per", "principal", "gatekit")
+	for _, key := range []string{"per", "register"} {
+		if at.has(key) && a.Type != "oauth" && !l.isUnknown(at, "type") {
+			l.errorf(at.lookup(key), `%s.%s needs type = "oauth"`, name, key)
+		}
+	}
+	l.checkAuthClient(a, at, name)
+	l.checkAuthIssuer(a, at, name)
+	l.checkScopes(a.Scopes, at.lookup("scopes"), name+".scopes")
+	l.checkScopes(a.MaxScopes, at.lookup("max_scopes"), name+".max_scopes")
+	for i, scope := range a.Scopes {
+		if len(a.MaxScopes) > 0 && !slices.Contains(a.MaxScopes, scope) {
+			l.errorf(at.lookup("scopes").item(i), "%s.scopes[%d] is %q, which is not one of "+
+				"max_scopes", name, i, scope)
+		}
+	}
+	for i, network := range a.Networks {
+		if item := at.lookup("networks").item(i); !l.hasErrorAt(item) {
+			if p, err := netip.ParsePrefix(network); err != nil || p.Masked() != p {
+				l.errorf(item, `%s.networks[%d] must be a network such as "10.0.0.0/8", not %q`,
+					name, i, item.raw)
+			}
+		}
+	}
+}
+
+func (l *loader) checkAuthClient(a *ServerAuth, at *node, name string) {
+	client := at.lookup("client")
+	hasSecret, hasKey := client.has("secret"), client.has("key")
+	hasID := a.Client.ID != "" || l.isUnknown(client, "id") || l.isUnknown(at, "client")
+	switch isOAuth := a.Type == "oauth"; {
+	case hasID && isOAuth && a.Register && !l.partial && (hasSecret || hasKey ||
+		!isDocument(a.Client.ID)):
+		l.errorf(at.lookup("register"), "%s.register is for a Gatekit without a client id, or "+
+			"whose client id is the https URL of a client metadata document: remove client or "+
+			"register", name)
+	case hasID || isOAuth && (a.Register || l.hasDocument || l.isUnknown(at, "register")) &&
+		!hasSecret && !hasKey:
+	case isOAuth && !hasSecret && !hasKey:
+		l.errorf(at, `[%s] has no client id: set client = { id = "…" }, or register = true if `+
+			`the authorization server registers clients, or an https listen.public_url if it `+
+			`reads client metadata documents`, name)
+	default:
+		l.errorf(at, `[%s] has no client id: set client = { id = "…", secret = "${file:…}" }`,
+			name)
+	}
+	switch {
+	case hasSecret && hasKey:
+		l.errorf(client.lookup("key"), "%s.client has both a secret and a key: remove one of them",
+			name)
+	case !hasSecret && !hasKey && !l.partial && a.Type == "client_credentials":
+		l.errorf(at, "[%s] needs a secret or a key in client: its type is %q", name, a.Type)
+	}
+}
+
+// isDocument reports whether a client id is the URL of a client metadata document.
+func isDocument(id string) bool {
+	u, err := url.Parse(id)
+	return err == nil && u.Scheme == "https" && u.Host != "" && len(u.Path) > 1 &&
+		u.Fragment == "" && u.User == nil
+}
+
+// checkAuthIssuer checks the issuer. A client with a secret needs one.
+func (l *loader) checkAuthIssuer(a *ServerAuth, at *node, name string) {
+	client := at.lookup("client")
+	needed := a.Type == "client_credentials" || client.has("secret") || client.has("key")
+	if needed && !at.has("issuer") && !l.isUnknown(at, "issuer") {
+		l.errorf(at, "[%s] has no issuer: set it to the authorization server; otherwise the "+
+			"server could name another one, which would get the client's secret", name)
+	}
+	if !at.has("issuer") || l.hasErrorAt(at.lookup("issuer")) {
+		return
+	}
+	u, err := url.Parse(a.Issuer)
+	if err != nil || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil ||
+		u.Scheme != "https" && (u.Scheme != "http" || !isLoopback(u.Hostname())) {
+		l.errorf(at.lookup("issuer"), `%s.issuer must be a URL such as `+
+			`"https://login.example", not %q`, name, at.lookup("issuer").raw)
+	}
+}
+
+// checkScopes checks that each scope is one that a request can have (RFC 6749, section 3.3).
+func (l *loader) checkScopes(scopes []string, at *node, name string) {
+	for i, scope := range scopes {
+		invalid := scope == ""
+		for _, c := range scope {
+			invalid = invalid || c <= ' ' || c > '~' || c == '"' || c == '\\'
+		}
+		if item := at.item(i); invalid && !l.hasErrorAt(item) {
+			l.errorf(item, "%s[%d] is not a scope: %q", name, i, item.raw)
+		}
+	}
+}

@@ -97,6 +97,13 @@ func TestLegacyClientAtModernServer(t *testing.T) {
 			`{"uri":"f:///x",` + legacyMeta + `}`,
 			`"error":{"code":-32602,"message":"no","data":{"uri":"f:///x"}}`,
 			`"error":{"code":-32002,"message":"no","data":{"uri":"f:///x"}}`},
+		{"an error about what Gatekit has added", mcp.Rev20251125, "tools/call", `{"name":"x"}`,
+			`{"name":"x",` + legacyMeta + `}`,
+			`"error":{"code":-32020,"message":"no"}`, `"error":{"code":-32603,"message":"no"}`},
+		{"a prompt with content that is too new", mcp.Rev20250326, "prompts/get", `{"name":"x"}`,
+			`{"name":"x",` + legacyMeta + `}`,
+			`"result":{"resultType":"complete","messages":[{"role":"user","content":{"type":"text","text":"t"}},{"role":"user","content":{"type":"resource_link","uri":"f:///x"}}]}`,
+			`"result":{"messages":[{"role":"user","content":{"type":"text","text":"t"}},{"role":"user","content":{"type":"text","text":"[resource: f:///x]"}}]}`},
 		{"another error", mcp.Rev20251125, "resources/read", `{"uri":"f:///x"}`,
 			`{"uri":"f:///x",` + legacyMeta + `}`,
 			`"error":{"code":-32602,"message":"no","data":{}}`,
@@ -179,6 +186,51 @@ func TestModernServerAsksLegacyClient(t *testing.T) {
 				}
 				srv.Answer(q.ID, `{"resultType":"complete","content":[]}`)
 				p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{"content":[]}}`)
+			})
+		})
+	}
+}
+
+// A result that cannot be translated ends the call. The client is not asked, and the server does
+// not get the call again.
+func TestResultsThatALegacyClientCannotGet(t *testing.T) {
+	const asks = `{"resultType":"input_required","requestState":"s","inputRequests":`
+	for _, c := range []struct{ name, result, want string }{
+		{"questions in a list", asks + `[{"method":"roots/list"}]}`,
+			"the server's inputRequests are not an object"},
+		{"a question without a method", asks + `{"a":{"params":{}}}}`,
+			"the server's inputRequests hold an invalid request"},
+		{"a question that is a request for servers", asks + `{"a":{"method":"tools/call"}}}`,
+			"the server's inputRequests hold a request that servers may not make"},
+		{"a question that is a notification", asks + `{"a":{"method":"notifications/progress"}}}`,
+			"the server's inputRequests hold a request that servers may not make"},
+		{"neither a question nor a state", `{"resultType":"input_required"}`,
+			"the server asked for input and named none"},
+		{"an unknown type of result", `{"resultType":"partial","content":[]}`,
+			`the result is of type "partial"`},
+		{"a task that was not asked for", `{"resultType":"task","taskId":"T"}`,
+			`the result is of type "task", which the client does not know`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, srv, end := openModernServer(t, mcp.Rev20251125, `{}`, &upstreamtest.Client{})
+				defer end()
+				asked := false
+				client := &upstreamtest.Client{OnAsk: func(ctx context.Context,
+					m *mcp.Message) pipeline.Passed {
+					asked = true
+					return upstreamtest.AnswerWith(`{"roots":[]}`)(ctx, m)
+				}}
+				p := upstreamtest.StartCall(t, s, client,
+					`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x"}}`)
+				srv.Answer(srv.Expect(t, "tools/call").ID, c.result)
+				p.ExpectError(c.want)
+				srv.ExpectNothing(t)
+				if got := client.Consumed(); asked || len(got) != 1 ||
+					!strings.Contains(got[0], c.result) {
+					t.Errorf("the client was asked: %v; the records are %q, want one with the "+
+						"result", asked, got)
+				}
 			})
 		})
 	}

@@ -69,15 +69,6 @@ func TestModernToolThatRunsAsATaskOnly(t *testing.T) {
 			p.ExpectError(`the server's task has no known status: "paused"`)
 			srv.Expect(t, "tasks/cancel")
 		},
-		"the server names no interval": func(t *testing.T, p *upstreamtest.Call,
-			srv *upstreamtest.PipeServer, to *upstreamtest.Client) {
-			get(t, srv, `{"resultType":"complete","taskId":"T","status":"working"}`)
-			synctest.Wait()
-			time.Sleep(5*time.Second - time.Millisecond)
-			srv.ExpectNothing(t)
-			time.Sleep(time.Millisecond)
-			srv.Expect(t, "tasks/get")
-		},
 		"an unfinished result is recorded and ends the call": func(t *testing.T,
 			p *upstreamtest.Call, srv *upstreamtest.PipeServer, to *upstreamtest.Client) {
 			const state = `{"taskId":"T","status":"completed"}`
@@ -119,6 +110,42 @@ func TestModernToolThatRunsAsATaskOnly(t *testing.T) {
 				srv.Answer(q.ID, `{"resultType":"task","taskId":"T","status":"working","pollIntervalMs":1000}`)
 				synctest.Wait()
 				play(t, p, srv, to)
+			})
+		})
+	}
+}
+
+func TestPollIntervalIsBounded(t *testing.T) {
+	for interval, want := range map[string]time.Duration{
+		``:                           5 * time.Second,
+		`,"pollIntervalMs":"1000"`:   5 * time.Second,
+		`,"pollIntervalMs":1e999`:    5 * time.Second,
+		`,"pollIntervalMs":-1000`:    200 * time.Millisecond,
+		`,"pollIntervalMs":0`:        200 * time.Millisecond,
+		`,"pollIntervalMs":199`:      200 * time.Millisecond,
+		`,"pollIntervalMs":201`:      201 * time.Millisecond,
+		`,"pollIntervalMs":60000`:    time.Minute,
+		`,"pollIntervalMs":60001`:    time.Minute,
+		`,"pollIntervalMs":1.000e30`: time.Minute,
+	} {
+		t.Run(interval, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, srv, end := openModernServer(t, mcp.Rev20251125, `{}`, &upstreamtest.Client{})
+				defer end()
+				p := upstreamtest.StartCall(t, s, &upstreamtest.Client{},
+					`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x"}}`)
+				q := srv.Expect(t, "tools/call")
+				srv.Send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32021,"message":"tasks","data":{"requiredCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}}}`, q.ID)
+				q = srv.Expect(t, "tools/call")
+				srv.Answer(q.ID, `{"resultType":"task","taskId":"T","status":"working"`+
+					interval+`}`)
+				synctest.Wait()
+				time.Sleep(want - time.Millisecond)
+				srv.ExpectNothing(t)
+				time.Sleep(time.Millisecond)
+				q = srv.Expect(t, "tasks/get")
+				srv.Answer(q.ID, `{"taskId":"T","status":"completed","result":{"content":[]}}`)
+				p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{"content":[]}}`)
 			})
 		})
 	}

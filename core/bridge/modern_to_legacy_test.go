@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"gatekit/core/bridge"
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
@@ -35,7 +37,7 @@ func openSharedLegacyServer(t *testing.T, client *upstreamtest.Client,
 	t.Helper()
 	st = &upstreamtest.Launcher{}
 	u := newUpstream(st, upstream.Options{Era: "legacy", Restart: true})
-	s, err := u.Open(t.Context(), proxy.OpenOptions{Session: "s", Principal: "ann",
+	s, err := u.Open(t.Context(), proxy.OpenOptions{Session: "s", Principal: identity.FromID("ann"),
 		Revision: mcp.Rev20260728, Shared: shared}, client)
 	if err != nil {
 		t.Fatal(err)
@@ -454,6 +456,61 @@ func TestLogMessagesOfALegacyServer(t *testing.T) {
 			srv.Expect(t, "tools/call")
 		}
 	})
+}
+
+// A message that could be for another call, or that the client's revision does not have, reaches no
+// client. It is recorded.
+func TestMessagesOfALegacyServerThatReachNoClient(t *testing.T) {
+	const log = `{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"error","data":1}}`
+	for _, c := range []struct {
+		name, message string
+		inFlight      int // number of calls
+		reason        string
+	}{
+		{"a log message without a call", log, 0, "no call is in flight"},
+		{"a log message during two calls", log, 2,
+			"several calls are in flight, and the message names none of them"},
+		{"the end of an elicitation",
+			`{"jsonrpc":"2.0","method":"notifications/elicitation/complete","params":{"elicitationId":"e"}}`,
+			1, "the client's revision has no such notification"},
+		{"the status of a task",
+			`{"jsonrpc":"2.0","method":"notifications/tasks/status","params":{"taskId":"T","status":"working"}}`,
+			1, "the client's revision has no such notification"},
+		{"a change that nobody has subscribed to",
+			`{"jsonrpc":"2.0","method":"notifications/prompts/list_changed"}`, 1,
+			"no subscription of the client includes it"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				feed, caller := &upstreamtest.Client{}, &upstreamtest.Client{}
+				s, st, end := openLegacyServer(t, feed)
+				defer end()
+				var srv *upstreamtest.PipeServer
+				for i := range max(c.inFlight, 1) {
+					upstreamtest.StartCall(t, s, caller, upstreamtest.ModernRequest(
+						strconv.Itoa(i), "tools/call", `"io.modelcontextprotocol/logLevel":"error",`,
+						`,"name":"x"`))
+					if srv == nil {
+						srv = st.Last(t)
+						acceptInitialize(t, srv, `{}`)
+						srv.Answer(srv.Expect(t, "logging/setLevel").ID, `{}`)
+					}
+					if q := srv.Expect(t, "tools/call"); c.inFlight == 0 {
+						srv.Answer(q.ID, `{}`)
+					}
+				}
+				synctest.Wait()
+				srv.Send("%s", c.message)
+				synctest.Wait()
+				got := append(feed.Consumed(), caller.Consumed()...)
+				if len(got) != 1 || !strings.HasPrefix(got[0], "drop: "+c.reason+": ") ||
+					len(feed.Received())+len(caller.Received()) > 0 {
+					t.Errorf("the records are %q, and the client got %q and %q; want one record "+
+						"with the reason %q", got, feed.Received(), caller.Received(), c.reason)
+				}
+			})
+		})
+	}
 }
 
 func TestModernSubscriptionAtLegacyServer(t *testing.T) {

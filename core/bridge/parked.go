@@ -239,7 +239,7 @@ func (p *ParkedCalls) refuse(ctx context.Context, s downstream.ParkerSession, re
 // passOwn records m, Gatekit's own answer to request, and returns m as a message that may be sent.
 func (p *ParkedCalls) passOwn(ctx context.Context, s downstream.ParkerSession,
 	m, request *mcp.Message) pipeline.Passed {
-	m.Direction, m.Session, m.Principal = mcp.ToClient, s.Name, s.Principal
+	m.Direction, m.Session, m.Principal = mcp.ToClient, s.Name, request.Principal
 	m.Method, m.Request = request.Method, request
 	return p.proxy.Pipeline().PassOwn(context.WithoutCancel(ctx), m)
 }

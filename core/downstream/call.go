@@ -38,7 +38,7 @@ type CallParker interface {
 type ParkerSession struct {
 	Session   *proxy.Session
 	Name      string // in the audit log
-	Principal string
+	Principal string // the ID of the session's principal
 	// Hold keeps the session from being closed as idle until release is called.
 	Hold func() (release func())
 }

@@ -10,12 +10,15 @@ import (
 // client that does not read must not delay the shutdown.
 const endedCallsWait = 2 * time.Second
 
+// StopAccepting refuses new requests from now on. Requests in flight go on.
+func (e *Endpoint) StopAccepting() { e.proxy.StopAccepting() }
+
 // Drain refuses new requests and waits until the requests in flight are answered. Until then,
 // clients can still send notifications and answers. When ctx ends first, Drain ends the remaining
 // requests: each is answered with an error, and its server is notified. Drain returns the number of
 // requests that it ended. It does not wait for subscriptions, which Close ends.
 func (e *Endpoint) Drain(ctx context.Context) (ended int) {
-	e.proxy.StopAccepting()
+	e.StopAccepting()
 	if e.requests.wait(ctx) {
 		return 0
 	}

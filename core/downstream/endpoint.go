@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
@@ -112,10 +113,19 @@ func (e *Endpoint) Close(ctx context.Context) error {
 	}
 }
 
+// EndPrincipal ends the HTTP sessions of a principal, and cancels their calls. It does not wait
+// until they have ended, and does not end pipes.
+func (e *Endpoint) EndPrincipal(principal string) {
+	e.legacySessions.removeIf(func(s *httpSession) bool { return s.principal.ID() == principal })
+	e.principalSessions.removeIf(func(s *principalSession) bool {
+		return s.principal.ID() == principal
+	})
+}
+
 // peer identifies a client in the audit log.
 type peer struct {
 	session   string // the name of the session; see newSessionName
-	principal string
+	principal *identity.Principal
 }
 
 // newSessionName returns a name for a session in the audit log. The name gives no access to the
@@ -123,9 +133,13 @@ type peer struct {
 func newSessionName(kind string) string { return kind + "-" + strings.ToLower(rand.Text()[:12]) }
 
 // stamp sets the direction, the session and the principal of a message from the client, and returns
-// the message. No other goroutine may have the message yet.
+// the message. The message keeps the Principal of its own HTTP request, which may have a newer
+// token than the request that opened the session. No other goroutine may have the message yet.
 func (p peer) stamp(m *mcp.Message) *mcp.Message {
-	m.Direction, m.Session, m.Principal = mcp.ToServer, p.session, p.principal
+	m.Direction, m.Session = mcp.ToServer, p.session
+	if m.Principal.ID() != p.principal.ID() {
+		m.Principal = p.principal
+	}
 	return m
 }
 
@@ -135,6 +149,9 @@ func (e *Endpoint) passOwn(ctx context.Context, p peer, m, request *mcp.Message)
 	m.Direction, m.Session, m.Principal = mcp.ToClient, p.session, p.principal
 	if request != nil {
 		m.Method, m.Request = request.Method, request
+		if request.Principal.ID() == p.principal.ID() {
+			m.Principal = request.Principal
+		}
 	}
 	return e.proxy.Pipeline().PassOwn(context.WithoutCancel(ctx), m)
 }

@@ -58,6 +58,8 @@ func (e *Endpoint) Get(ctx context.Context, r HTTPRequest, w Reply) {
 		stream.detach(reader)
 		return
 	}
+	ctx, cancel := streamContext(ctx, r.StreamsEnd)
+	defer cancel()
 	s.copyStream(ctx, stream, reader, to)
 }
 

@@ -3,6 +3,7 @@ package downstream_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"gatekit/core/downstream"
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/proxy"
 	"gatekit/test/downstreamtest"
@@ -979,8 +981,8 @@ func TestPrincipalsShareNothing(t *testing.T) {
 				downstreamtest.ModernRequest(1, "tools/list", ""))
 			<-x.Done
 		}
-		if len(s.Opened) != 2 || s.Opened[0].Principal != "ann" ||
-			s.Opened[1].Principal != "bob" {
+		if len(s.Opened) != 2 || s.Opened[0].Principal.ID() != "ann" ||
+			s.Opened[1].Principal.ID() != "bob" {
 			t.Errorf("the server was opened for %v, want once for ann and once for bob", s.Opened)
 		}
 		time.Sleep(2 * time.Minute)
@@ -988,6 +990,139 @@ func TestPrincipalsShareNothing(t *testing.T) {
 		if s.Closed != 2 {
 			t.Errorf("%d idle servers were closed, want 2", s.Closed)
 		}
+	})
+}
+
+// TestStreamsEndWithTheAuthentication opens every kind of stream with a token that expires.
+func TestStreamsEndWithTheAuthentication(t *testing.T) {
+	s := &downstreamtest.Server{}
+	downstreamtest.Run(t, s, downstream.Limits{}, func(t *testing.T, w *downstreamtest.Gateway) {
+		release := make(chan struct{}) // made here, so that waiting for it lets the clock advance
+		s.Answer = func(ctx context.Context, m *mcp.Message, _ proxy.Handler) string {
+			switch m.Method {
+			case "tools/call":
+				select {
+				case <-release:
+				case <-ctx.Done():
+				}
+			case "subscriptions/listen":
+				<-ctx.Done()
+			}
+			return `{}`
+		}
+		c := w.HTTPClient("ann")
+		c.Initialize(t, mcp.Rev20251125)
+		start := time.Now()
+		c.StreamsEnd = start.Add(10 * time.Second)
+		call := downstreamtest.Request(1, "tools/call", `{"name":"x"}`)
+		streams := map[string]*downstreamtest.HTTPExchange{
+			"the stream of a session": c.Begin(t, c.Endpoint.Get, ""),
+			"the stream of a call":    c.Begin(t, c.Endpoint.Post, call),
+			"a subscription": c.BeginModern(t, "subscriptions/listen", "",
+				downstreamtest.ModernRequest(2, "subscriptions/listen", `"notifications":{}`)),
+		}
+		modernCall := c.BeginModern(t, "tools/call", "x", downstreamtest.ModernRequest(1,
+			"tools/call", `"name":"x"`))
+		synctest.Wait()
+		for name, x := range streams {
+			select {
+			case <-x.Done:
+				t.Errorf("%s ended before the authentication", name)
+			default:
+			}
+		}
+		for name, x := range streams {
+			<-x.Done
+			if lasted := time.Since(start); lasted != 10*time.Second {
+				t.Errorf("%s lasted %v, want until the authentication ends: 10s", name, lasted)
+			}
+		}
+		synctest.Wait()
+		select {
+		case <-modernCall.Done:
+			t.Error("a call ended with the authentication, want that it goes on")
+		default:
+		}
+		close(release)
+		<-modernCall.Done
+		c.StreamsEnd = time.Time{}
+		downstreamtest.ContainsText(t, "the session with a new token",
+			c.Post(t, downstreamtest.Request(3, "ping", `{}`)), `"result"`)
+	})
+}
+
+// TestRequestCarriesThePrincipalOfItsToken sends requests of one session with different tokens of
+// one user, in both eras.
+func TestRequestCarriesThePrincipalOfItsToken(t *testing.T) {
+	var seen []string
+	s := &downstreamtest.Server{Answer: func(_ context.Context, m *mcp.Message,
+		_ proxy.Handler) string {
+		if m.Method == "tools/call" {
+			seen = append(seen, m.Principal.ID()+" "+strings.Join(m.Principal.Scopes(), ","))
+		}
+		return `{}`
+	}}
+	token := func(scope string) *identity.Principal {
+		p, err := identity.New(identity.Attributes{Method: identity.JWT, Subject: "ann",
+			Issuer: "https://login.example", Scopes: []string{scope}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	downstreamtest.Run(t, s, downstream.Limits{}, func(t *testing.T, w *downstreamtest.Gateway) {
+		c := w.HTTPClient("")
+		c.Principal = token("old")
+		c.Initialize(t, mcp.Rev20251125)
+		for _, scope := range []string{"old", "new"} {
+			c.Principal = token(scope)
+			downstreamtest.ContainsText(t, "a call with the token "+scope,
+				c.Post(t, downstreamtest.Request(1, "tools/call", `{"name":"x"}`)), `"result"`)
+			<-c.BeginModern(t, "tools/call", "x", downstreamtest.ModernRequest(1, "tools/call",
+				`"name":"x"`)).Done
+		}
+		want := []string{"https://login.example#ann old", "https://login.example#ann old",
+			"https://login.example#ann new", "https://login.example#ann new"}
+		if !slices.Equal(seen, want) {
+			t.Errorf("the server saw %q, want %q", seen, want)
+		}
+	})
+}
+
+// TestOtherPrincipalsSessionLooksUnknown compares the answers to a session of another principal and
+// to a session that does not exist.
+func TestOtherPrincipalsSessionLooksUnknown(t *testing.T) {
+	s := &downstreamtest.Server{}
+	downstreamtest.Run(t, s, downstream.Limits{}, func(t *testing.T, w *downstreamtest.Gateway) {
+		ann, anonymous := w.HTTPClient("ann"), w.HTTPClient("")
+		ann.Initialize(t, mcp.Rev20251125)
+		anonymous.Initialize(t, mcp.Rev20251125)
+		id := func(c *downstreamtest.HTTPClient) string { return c.Header.Get("Mcp-Session-Id") }
+		for _, tt := range []struct{ name, principal, session string }{
+			{"a session of ann", "bob", id(ann)},
+			{"a session of ann, without a token", "", id(ann)},
+			{"an anonymous session, with a token", "ann", id(anonymous)},
+		} {
+			for method, serve := range map[string]func(context.Context, downstream.HTTPRequest,
+				downstream.Reply){"POST": w.Endpoint.Post, "GET": w.Endpoint.Get,
+				"DELETE": w.Endpoint.Delete} {
+				answer := func(session string) string {
+					c := w.HTTPClient(tt.principal)
+					c.Header.Set("Mcp-Session-Id", session)
+					x := c.Begin(t, serve, downstreamtest.Request(1, "tools/list", `{}`),
+						"Last-Event-ID: 0-1")
+					<-x.Done
+					return x.Text()
+				}
+				foreign, unknown := answer(tt.session), answer("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+				if foreign != unknown || !strings.Contains(foreign, "404") {
+					t.Errorf("%s: %s got %q, want 404 and the bytes for an unknown session, %q",
+						tt.name, method, foreign, unknown)
+				}
+			}
+		}
+		downstreamtest.ContainsText(t, "ann's session afterwards",
+			ann.Post(t, downstreamtest.Request(1, "ping", `{}`)), `"result"`)
 	})
 }
 

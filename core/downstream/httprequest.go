@@ -1,17 +1,52 @@
 package downstream
 
 import (
+	"context"
+	"errors"
 	"net/http"
+	"time"
 
 	"gatekit/core/conn"
+	"gatekit/core/identity"
+	"gatekit/core/pipeline"
 )
 
 // HTTPRequest is one POST, GET or DELETE request to the MCP endpoint. Package transport has checked
 // its Host, Origin, content type and size, and has authenticated the client.
 type HTTPRequest struct {
 	Header    http.Header
-	Body      []byte // of a POST; belongs to the Endpoint
-	Principal string // the user who sends the request; "" is the local user
+	Body      []byte              // of a POST; belongs to the Endpoint
+	Principal *identity.Principal // the user who sends the request; nil is the local user
+	// StreamsEnd is when the event streams of the request end, because its authentication is no
+	// longer valid then. Calls go on, and the client can resume a legacy stream with a new token.
+	// The zero time means never.
+	StreamsEnd time.Time
+	Challenge  Challenge
+}
+
+// Challenge returns the headers of an answer with status 403 to a request that needs the scopes and
+// whose access token lacks some of them. A nil Challenge means that the client cannot get scopes.
+type Challenge func(scopes []string) http.Header
+
+// of returns the headers of the answer, if a policy denied the request for its scopes and the
+// client can get scopes. Otherwise it returns nil.
+func (c Challenge) of(answer pipeline.Passed) http.Header {
+	denial := answer.Denial()
+	if c == nil || denial == nil || len(denial.Scopes) == 0 {
+		return nil
+	}
+	return c(denial.Scopes)
+}
+
+var errAuthenticationExpired = errors.New("the client's authentication has expired")
+
+// streamContext returns a context that ends with ctx, and at the time of StreamsEnd.
+func streamContext(ctx context.Context, streamsEnd time.Time) (context.Context,
+	context.CancelFunc) {
+	if streamsEnd.IsZero() {
+		return ctx, func() {}
+	}
+	return context.WithDeadlineCause(ctx, streamsEnd, errAuthenticationExpired)
 }
 
 // Reply sends the answer to an HTTPRequest. Exactly one of its methods must be called, once.

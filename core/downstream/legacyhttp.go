@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 )
@@ -52,7 +53,11 @@ func (e *Endpoint) postBatch(ctx context.Context, r HTTPRequest, w Reply) {
 	s := entry.value
 	p := s.newLegacyPost(r, w)
 	p.batch, p.takesOthers = true, true
-	calls, err := s.split(r.Body, s.handleNonRequest, func(m *mcp.Message) Call {
+	calls, err := s.split(r.Body, func(m *mcp.Message) error {
+		m.Principal = r.Principal
+		return s.handleNonRequest(m)
+	}, func(m *mcp.Message) Call {
+		m.Principal = r.Principal
 		return s.admit(m, p.out)
 	})
 	switch {
@@ -120,7 +125,7 @@ func (e *Endpoint) findSession(ctx context.Context, r HTTPRequest, w Reply,
 	if !ok {
 		return refused(http.StatusNotFound, "no such session: send initialize")
 	}
-	if entry.value.principal != r.Principal {
+	if entry.value.principal.ID() != r.Principal.ID() {
 		e.legacySessions.release(entry)
 		return refused(http.StatusNotFound, "no such session: send initialize")
 	}
@@ -149,7 +154,7 @@ type httpSession struct {
 	closing bool           // no further call may start
 }
 
-func (e *Endpoint) newHTTPSession(principal string) *httpSession {
+func (e *Endpoint) newHTTPSession(principal *identity.Principal) *httpSession {
 	s := &httpSession{legacyClientSession: legacyClientSession{endpoint: e,
 		peer: peer{newSessionName("session"), principal}}}
 	s.lifetime, s.end = context.WithCancel(context.Background())

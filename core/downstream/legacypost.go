@@ -14,6 +14,8 @@ import (
 // legacyPost is a POST of a legacy session whose requests are being answered.
 type legacyPost struct {
 	session      *httpSession
+	streamsEnd   time.Time // see HTTPRequest
+	challenge    Challenge
 	w            Reply
 	header       http.Header // of the answer
 	stream       *resumableStream
@@ -28,8 +30,8 @@ type legacyPost struct {
 }
 
 func (s *httpSession) newLegacyPost(r HTTPRequest, w Reply) *legacyPost {
-	p := &legacyPost{session: s, w: w, stream: s.streams.newStream(), accept: parseAccept(r.Header),
-		streamDelay: streamDelay}
+	p := &legacyPost{session: s, streamsEnd: r.StreamsEnd, challenge: r.Challenge, w: w,
+		stream: s.streams.newStream(), accept: parseAccept(r.Header), streamDelay: streamDelay}
 	p.reader, _ = p.stream.attach(0)
 	p.out = p.stream
 	if !p.accept.stream {
@@ -70,7 +72,9 @@ func (p *legacyPost) serve(ctx context.Context, entry *sessionEntry[*httpSession
 		p.stream.detach(p.reader)
 		return false
 	}
-	p.session.copyStream(ctx, p.stream, p.reader, to)
+	streamCtx, cancel := streamContext(ctx, p.streamsEnd) // the calls still use ctx
+	defer cancel()
+	p.session.copyStream(streamCtx, p.stream, p.reader, to)
 	return true
 }
 
@@ -102,15 +106,19 @@ func (p *legacyPost) writeWithoutStream(ctx context.Context) (done, written bool
 		return false, false
 	}
 	var body [][]byte
+	var challenge http.Header
 	if p.batch {
 		if all := joinAnswers(answers); all != nil {
 			body = [][]byte{all}
 		}
 	} else if len(answers) == 1 {
 		body = answers[0].Message().Parts()
+		challenge = p.challenge.of(answers[0])
 	}
 	status := http.StatusOK
 	switch {
+	case challenge != nil:
+		status, header = http.StatusForbidden, challenge
 	case body != nil:
 	case p.session.lifetime.Err() != nil: // the session has ended
 		status = http.StatusNotFound

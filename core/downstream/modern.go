@@ -50,7 +50,7 @@ func (s *modernClientSession) begin(m *mcp.Message, client proxy.Client) (call C
 		return s.proxied.Begin(m, client), m.ID()
 	}
 	call, id, err := s.endpoint.parker.Begin(ParkerSession{Session: s.proxied, Name: s.session,
-		Principal: s.principal, Hold: s.hold}, m, client)
+		Principal: s.principal.ID(), Hold: s.hold}, m, client)
 	if err != nil {
 		return &refusedCall{s.endpoint, s.peer, refuse(mcp.CodeInvalidParams, "%s", err), m}, m.ID()
 	}

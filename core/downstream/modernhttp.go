@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"gatekit/core/conn"
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 )
@@ -23,7 +24,7 @@ func (e *Endpoint) postModern(ctx context.Context, r HTTPRequest, w Reply, m *mc
 			return
 		}
 	}
-	entry, _, err := e.principalSessions.acquire(r.Principal, func() *principalSession {
+	entry, _, err := e.principalSessions.acquire(r.Principal.ID(), func() *principalSession {
 		return e.newPrincipalSession(r.Principal)
 	})
 	if err != nil {
@@ -62,7 +63,13 @@ func (e *Endpoint) postModern(ctx context.Context, r HTTPRequest, w Reply, m *mc
 		e.writeReply(w, refused.httpStatus(), e.passRefusal(ctx, s.peer, refused, m))
 		return
 	}
-	s.serve(ctx, m, w, accept)
+	if m.Method == "subscriptions/listen" {
+		var cancel context.CancelFunc
+		ctx, cancel = streamContext(ctx, r.StreamsEnd)
+		defer cancel()
+	}
+	s.serve(ctx, m, &modernReply{w: w, challenge: r.Challenge, id: m.ID(), accept: accept,
+		isSubscription: m.Method == "subscriptions/listen"})
 }
 
 // principalSession is the session that all modern requests of one principal over HTTP share.
@@ -72,11 +79,11 @@ type principalSession struct {
 	lastID       atomic.Uint64 // id of the latest request in the proxy's session
 }
 
-func (e *Endpoint) newPrincipalSession(name string) *principalSession {
+func (e *Endpoint) newPrincipalSession(p *identity.Principal) *principalSession {
 	s := &principalSession{modernClientSession: e.newModernSession(
-		peer{session: newSessionName("principal"), principal: name}, true)}
+		peer{session: newSessionName("principal"), principal: p}, true)}
 	s.hold = func() func() {
-		entry, ok, _ := e.principalSessions.acquire(name, nil)
+		entry, ok, _ := e.principalSessions.acquire(p.ID(), nil)
 		if !ok {
 			return func() {} // the session is being closed
 		}
@@ -86,10 +93,7 @@ func (e *Endpoint) newPrincipalSession(name string) *principalSession {
 }
 
 // serve serves one request and writes its answer.
-func (s *principalSession) serve(ctx context.Context, m *mcp.Message, w Reply,
-	accept acceptedTypes) {
-	reply := &modernReply{w: w, id: m.ID(), accept: accept,
-		isSubscription: m.Method == "subscriptions/listen"}
+func (s *principalSession) serve(ctx context.Context, m *mcp.Message, reply *modernReply) {
 	delay := time.AfterFunc(streamDelay, reply.openWhenSlow)
 	defer delay.Stop()
 	call, _ := s.begin(m.WithID(mcp.ID(strconv.FormatUint(s.lastID.Add(1), 10))), reply)
@@ -113,6 +117,7 @@ var errAnswered = errors.New("the request has been answered")
 type modernReply struct {
 	askedInResults
 	w              Reply
+	challenge      Challenge
 	id             mcp.ID // of the request, as the client sent it
 	accept         acceptedTypes
 	isSubscription bool
@@ -178,17 +183,24 @@ func (r *modernReply) finish(answer pipeline.Passed) error {
 			answer = restored
 		}
 	}
-	m := answer.Message()
-	if m != nil && r.accept.prefersStream && httpStatus(m) == http.StatusOK {
+	m, status := answer.Message(), http.StatusServiceUnavailable
+	challenge := r.challenge.of(answer)
+	switch {
+	case challenge != nil:
+		status = http.StatusForbidden
+	case m != nil:
+		status = httpStatus(m)
+	}
+	if r.accept.prefersStream && status == http.StatusOK {
 		_ = r.openStream() // r.connErr is checked next
 	}
 	switch {
 	case r.connErr != nil:
 		return r.connErr
 	case r.stream == nil && m == nil: // cancelled: the client is gone, or the endpoint is closing
-		return r.w.Write(http.StatusServiceUnavailable, nil)
+		return r.w.Write(status, nil)
 	case r.stream == nil:
-		return r.w.Write(httpStatus(m), nil, m.Parts()...)
+		return r.w.Write(status, challenge, m.Parts()...)
 	case m == nil:
 		return r.stream.Close()
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"gatekit/core/conn"
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 )
@@ -56,7 +57,8 @@ const drainTimeout = 5 * time.Second
 
 // ServePipe serves one client until it is gone or ctx ends. It returns when all goroutines that it
 // started have ended. The error is nil when the client closed the pipe.
-func (e *Endpoint) ServePipe(ctx context.Context, p conn.Pipe, principal string) error {
+func (e *Endpoint) ServePipe(ctx context.Context, p conn.Pipe,
+	principal *identity.Principal) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	c := &pipeConnection{peer: peer{newSessionName("pipe"), principal}, endpoint: e,

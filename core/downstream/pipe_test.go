@@ -525,7 +525,7 @@ func TestRefusalsOfABatchAreRecordedWhenItsPipeEnds(t *testing.T) {
 		ctx, end := context.WithCancelCause(t.Context())
 		l := &downstreamtest.Pipe{In: make(chan []byte, 10), Out: make(chan string, 10)}
 		served := make(chan error, 1)
-		go func() { served <- w.Endpoint.ServePipe(ctx, l, "") }()
+		go func() { served <- w.Endpoint.ServePipe(ctx, l, nil) }()
 		l.Initialize(mcp.Rev20250326)
 		// The batch contains more notifications than the queue can hold. So the batch is still
 		// being split when the pipe ends.

@@ -87,6 +87,17 @@ func (t *sessionTable[T]) remove(r *sessionEntry[T]) {
 	t.removeLocked(r)
 }
 
+// removeIf removes the sessions for which isRemoved returns true, and starts to close them.
+func (t *sessionTable[T]) removeIf(isRemoved func(T) bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, r := range t.entries {
+		if isRemoved(r.value) {
+			t.removeLocked(r)
+		}
+	}
+}
+
 // removeLocked does the work of remove. The caller holds t.mu.
 func (t *sessionTable[T]) removeLocked(r *sessionEntry[T]) {
 	if t.entries[r.key] != r {

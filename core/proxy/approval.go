@@ -93,7 +93,7 @@ func (call *Call) askUser(ctx context.Context, srv *sessionServer, m *mcp.Messag
 	params := object(textField("message", question),
 		field("requestedSchema", []byte(approvalSchema)))
 	elicitation := call.session.stamp(mcp.NewRequest(`"gatekit-approval"`, "elicitation/create",
-		params), mcp.ToClient, m.Exchange)
+		params), mcp.ToClient, m)
 	elicitation.Server = m.Server
 	// No server has got m yet, so the record of the elicitation must not contain the values of m.
 	passed := call.settings.Pipeline.PassOwnQuoting(ctx, elicitation)

@@ -321,7 +321,7 @@ func (call *Call) callServer(ctx context.Context, srv *sessionServer, m *mcp.Mes
 	}
 	call.noteAsked(srv)
 	h := &serverHandler{session: call.session, server: srv, client: call.client,
-		exchange: m.Exchange, request: call.request, sent: passed.Message(), deadline: d,
+		request: call.request, sent: passed.Message(), deadline: d,
 		intercept: intercept, wants: call.wants}
 	// subscribe first: the server may send notifications before its answer
 	if m.Method == "resources/subscribe" {
@@ -360,7 +360,7 @@ func (call *Call) callServer(ctx context.Context, srv *sessionServer, m *mcp.Mes
 	}
 	// The task runs even if a stage denies the answer.
 	if id, ok := mcp.CreatedTaskID(&answer); ok {
-		call.session.proxy.tasks.Add(answer.Server, id, answer.Principal, "")
+		call.session.proxy.tasks.Add(answer.Server, id, answer.Principal.ID(), "")
 	}
 	if answer.Kind == mcp.Response {
 		switch answer.Method {
@@ -442,7 +442,7 @@ func (call *Call) cancelNotification(reason string) pipeline.Passed {
 	}
 	n := mcp.NewNotification("notifications/cancelled", object(
 		field("requestId", []byte(call.request.ID())), textField("reason", reason)))
-	n = call.session.stamp(n, mcp.ToServer, call.request.Exchange)
+	n = call.session.stamp(n, mcp.ToServer, call.request)
 	n.Server = call.askedServer()
 	return call.settings.Pipeline.PassOwn(context.Background(), n)
 }
@@ -467,7 +467,7 @@ func (call *Call) ownResult(ctx context.Context, result []byte) pipeline.Passed 
 
 // stampAnswer gives m the fields of an answer to the request.
 func (call *Call) stampAnswer(m *mcp.Message) *mcp.Message {
-	m = call.session.stamp(m, mcp.ToClient, call.request.Exchange)
+	m = call.session.stamp(m, mcp.ToClient, call.request)
 	m.Request = call.request
 	if call.routed != nil {
 		m.Request = call.routed

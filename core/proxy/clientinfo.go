@@ -60,7 +60,7 @@ func (s *Session) recordClient(ctx context.Context, set *settings, m *mcp.Messag
 	if known {
 		return
 	}
-	event := s.stamp(&mcp.Message{}, mcp.ToServer, "")
+	event := s.stamp(&mcp.Message{}, mcp.ToServer, nil)
 	// If this record fails, the request is forwarded nevertheless, because the request itself is
 	// recorded already.
 	if err := set.Pipeline.RecordEvent(ctx, event, "connect", client+", "+s.options.Revision,

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
@@ -232,7 +233,8 @@ func open(t *testing.T, servers map[string]*fakeServer, change func(*proxy.Optio
 		t.Fatal(err)
 	}
 	w.options = o
-	w.session = w.proxy.Open(proxy.OpenOptions{Session: "s", Principal: "p"}, w.feed)
+	w.session = w.proxy.Open(proxy.OpenOptions{Session: "s", Principal: identity.FromID("p")},
+		w.feed)
 	t.Cleanup(func() {
 		if err := w.proxy.Close(); err != nil {
 			t.Error("close:", err)

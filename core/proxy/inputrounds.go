@@ -78,7 +78,8 @@ func (call *Call) handleInputResponses(ctx context.Context,
 	}
 	if raw, ok := m.Get("/inputResponses"); ok && raw[0] != '{' {
 		return nil, round, requestErrorf(mcp.CodeInvalidParams, "inputResponses is no object")
-	} else if ok && sealed && !call.session.proxy.answered.use(m.Principal, round.ID, round.Until,
+	} else if ok && sealed && !call.session.proxy.answered.use(m.Principal.ID(), round.ID,
+		round.Until,
 		time.Now().Unix()) {
 		return nil, round, errUnusableState
 	}
@@ -143,7 +144,7 @@ func (call *Call) handleInputResponse(ctx context.Context, m *mcp.Message, key, 
 			return nil, nil
 		}
 	}
-	answer = call.session.stamp(answer, mcp.ToServer, call.request.Exchange)
+	answer = call.session.stamp(answer, mcp.ToServer, call.request)
 	answer.Server, answer.Method = m.Server, method
 	if answer, err = call.session.removePrefixes(call.settings, answer); err != nil {
 		return nil, err
@@ -173,7 +174,7 @@ func (call *Call) handleInputRequests(ctx context.Context, srv *sessionServer, m
 		return nil, nil, srv.unavailable("the server asked for input too many times in one call")
 	}
 	h := &serverHandler{session: call.session, server: srv, client: call.client,
-		exchange: call.request.Exchange, request: call.request}
+		request: call.request}
 	q, err := h.inspectInputRequests(ctx, call.settings, answer)
 	if err != nil {
 		return nil, nil, err
@@ -314,6 +315,7 @@ func (call *Call) roundPurpose(m *mcp.Message) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []string{"round", m.Principal, m.Method, m.Server, m.Name, hex.EncodeToString(digest)},
+	return []string{"round", m.Principal.ID(), m.Method, m.Server, m.Name,
+			hex.EncodeToString(digest)},
 		nil
 }

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
@@ -93,7 +94,7 @@ func TestRequestStateIsBoundToRequestAndPrincipal(t *testing.T) {
 			equal(t, name, w.call(t, "tools/call", params),
 				"!-32602 invalid or expired requestState: make the call again without it")
 		}
-		other := w.proxy.Open(proxy.OpenOptions{Principal: "other"}, w.client)
+		other := w.proxy.Open(proxy.OpenOptions{Principal: identity.FromID("other")}, w.client)
 		equal(t, "another principal", w.callAs(t, other, w.client, "1", "tools/call",
 			retryParams(state,
 				"a__x", arguments, yes)),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 )
@@ -86,7 +87,7 @@ type Upstream interface {
 // OpenOptions describe the session that a server is opened for.
 type OpenOptions struct {
 	Session   string
-	Principal string
+	Principal *identity.Principal
 	Revision  string // protocol revision of the client
 	Shared    bool   // several clients of one principal may use the session
 	// HasStream reports whether the client has a stream open on which servers' messages reach it

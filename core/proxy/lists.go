@@ -25,7 +25,7 @@ func (call *Call) broadcast(ctx context.Context, meth mcp.Method) (pipeline.Pass
 	var start cursor
 	if raw, paged := call.request.Get("/cursor"); paged {
 		token, _ := call.request.Text("/cursor")
-		if call.session.proxy.seal.open(token, &start, "cursor", call.request.Principal,
+		if call.session.proxy.seal.open(token, &start, "cursor", call.request.Principal.ID(),
 			meth.Name) != nil {
 			return pipeline.Passed{}, requestErrorf(mcp.CodeInvalidParams,
 				"invalid cursor %.100s: ask again without a cursor", raw)
@@ -398,7 +398,7 @@ func (call *Call) page(meth mcp.Method, items [][]byte,
 		return items[start.From:], "", nil
 	}
 	if next, err = call.session.proxy.seal.seal(cursor{end, digest},
-		"cursor", call.request.Principal, meth.Name); err != nil {
+		"cursor", call.request.Principal.ID(), meth.Name); err != nil {
 		return nil, "", fmt.Errorf("make a cursor: %w", err)
 	}
 	return items[start.From:end], next, nil

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
@@ -62,7 +63,8 @@ func TestSessionLearnsURIsFromCachedList(t *testing.T) {
 			"resources/read": `{"contents":[]}`})}
 	w := open(t, map[string]*fakeServer{"a": a, "b": {answer: fixedResults(nil)}}, nil)
 	for _, name := range []string{"s1", "s2"} {
-		s, c := w.proxy.Open(proxy.OpenOptions{Session: name, Principal: name}, &fakeClient{}),
+		s, c := w.proxy.Open(proxy.OpenOptions{Session: name, Principal: identity.FromID(name)},
+			&fakeClient{}),
 			&fakeClient{}
 		read := func() string {
 			return w.callAs(t, s, c, `1`, "resources/read", `{"uri":"file:///x"}`)
@@ -82,13 +84,15 @@ func TestPagesOfLongListAreBoundToPrincipal(t *testing.T) {
 	w := open(t, map[string]*fakeServer{"a": a}, func(o *proxy.Options) { o.Limits.PageItems = 1 })
 	cursors := map[string]string{}
 	for _, name := range []string{"p1", "p2"} {
-		s := w.proxy.Open(proxy.OpenOptions{Session: name, Principal: name}, &fakeClient{})
+		s := w.proxy.Open(proxy.OpenOptions{Session: name, Principal: identity.FromID(name)},
+			&fakeClient{})
 		p := s.Call(t.Context(), request(t, `1`, "tools/list", `{}`), &fakeClient{})
 		cursors[name], _ = p.Message().Text("/nextCursor")
 		got := w.callAs(t, s, &fakeClient{}, `2`, "tools/list", `{"cursor":"`+cursors[name]+`"}`)
 		equal(t, "the second page of "+name, got, `{"tools":[{"name":"a__y"}]}`)
 	}
-	s := w.proxy.Open(proxy.OpenOptions{Session: "p3", Principal: "p3"}, &fakeClient{})
+	s := w.proxy.Open(proxy.OpenOptions{Session: "p3", Principal: identity.FromID("p3")},
+		&fakeClient{})
 	if got := w.callAs(t, s, &fakeClient{}, `2`, "tools/list", `{"cursor":"`+cursors["p1"]+
 		`"}`); !strings.HasPrefix(got, "!-32602 invalid cursor") {
 		t.Errorf("another principal's cursor: got %s, want invalid cursor", got)

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/proxy"
 )
@@ -70,7 +71,8 @@ func TestServerThatHungIsNotWaitedForAgain(t *testing.T) {
 		equal(t, "requests that the server got", len(odd.seen()), 1)
 		time.Sleep(20 * time.Second) // the first request times out
 		w.wantList(t, "after the first request has timed out", partialList, 100*time.Millisecond)
-		other := w.proxy.Open(proxy.OpenOptions{Session: "other", Principal: "q"}, &fakeClient{})
+		other := w.proxy.Open(proxy.OpenOptions{Session: "other", Principal: identity.FromID("q")},
+			&fakeClient{})
 		began := time.Now()
 		w.callAs(t, other, w.client, `7`, "tools/list", `{}`)
 		equal(t, "a list of another session took", time.Since(began), 100*time.Millisecond)

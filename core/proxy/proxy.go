@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -214,6 +215,7 @@ func (p *Proxy) Open(o OpenOptions, feed Client) *Session {
 	s := &Session{proxy: p, options: o, feed: feed, calls: map[string]*Call{},
 		servers: map[string]*sessionServer{}, subscriptions: map[*subscription]struct{}{},
 		uriListing: make(chan struct{}, 1)}
+	s.principal.Store(o.Principal)
 	s.skills.total = &p.skillItems
 	s.backgroundContext, s.endBackground = context.WithCancelCause(context.Background())
 	p.mu.Lock()
@@ -226,6 +228,50 @@ func (p *Proxy) Open(o OpenOptions, feed Client) *Session {
 	s.updateServers(p.settings.Load())
 	p.sessions[s] = struct{}{}
 	return s
+}
+
+// AnnounceListChange notifies the clients of a principal that a list of the server may have
+// changed. The capability is "tools", "prompts" or "resources". AnnounceListChange does not wait.
+func (p *Proxy) AnnounceListChange(principal, server, capability string) {
+	p.announce(server, func(s *Session) bool { return s.principal.Load().ID() == principal },
+		func(ctx context.Context, s *Session, srv *sessionServer) {
+			s.notifyListChange(ctx, srv, capability, s.notifyClient)
+		})
+}
+
+// AnnounceListChanges notifies all clients that all lists of the server may have changed. It does
+// not wait.
+func (p *Proxy) AnnounceListChanges(server string) {
+	p.announce(server, func(*Session) bool { return true },
+		func(ctx context.Context, s *Session, srv *sessionServer) {
+			s.notifyListChanges(ctx, srv, s.notifyClient)
+		})
+}
+
+// announce calls notify in the background of each session that has the server and that wants it.
+func (p *Proxy) announce(server string, wants func(*Session) bool,
+	notify func(context.Context, *Session, *sessionServer)) {
+	p.mu.Lock()
+	sessions := slices.Collect(maps.Keys(p.sessions))
+	p.mu.Unlock()
+	for _, s := range sessions {
+		if srv := s.server(server); srv != nil && wants(s) {
+			s.runInBackground(func(ctx context.Context) { notify(ctx, s, srv) })
+		}
+	}
+}
+
+// UseNewCredentials notes that the credentials with which a server is asked have changed, for the
+// principals with an ID for which affects returns true. Their sessions repeat an initialize that
+// failed, or notify their clients that the server's lists changed.
+func (p *Proxy) UseNewCredentials(server string, affects func(principal string) bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for s := range p.sessions {
+		if affects(s.principal.Load().ID()) {
+			s.useNewCredentials(server)
+		}
+	}
 }
 
 // SessionCount returns the number of open sessions.

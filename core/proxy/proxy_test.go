@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
@@ -192,7 +193,8 @@ func TestLongListsArePaged(t *testing.T) {
 		"!-32602 invalid cursor") {
 		t.Errorf("a cursor of another list: got %s, want invalid cursor", got)
 	}
-	other := w.proxy.Open(proxy.OpenOptions{Session: "o", Principal: "other"}, w.client)
+	other := w.proxy.Open(proxy.OpenOptions{Session: "o", Principal: identity.FromID("other")},
+		w.client)
 	if got := w.callAs(t, other, w.client, "1", "tools/list", `{"cursor":"`+cursor+
 		`"}`); !strings.HasPrefix(got, "!-32602 invalid cursor") {
 		t.Errorf("another principal's cursor: got %s, want invalid cursor", got)

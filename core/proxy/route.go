@@ -129,7 +129,7 @@ func (call *Call) listURIs(ctx context.Context, uri string) {
 		meth, _ := mcp.LookupMethod(method)
 		request := mcp.NewRequest(call.request.ID(), method, params)
 		list := &Call{session: call.session, settings: call.settings, client: call.client,
-			request: call.session.stamp(request, mcp.ToServer, call.request.Exchange)}
+			request: call.session.stamp(request, mcp.ToServer, call.request)}
 		lists.Go(func() { list.askAll(ctx, meth) })
 	}
 	lists.Wait()

@@ -94,7 +94,7 @@ func callPurpose(m *mcp.Message) ([]string, error) {
 	target, _ := m.Text(meth.NamePointer)
 	arguments, _ := m.Get("/arguments")
 	digest, err := mcp.CanonicalDigest(arguments)
-	return []string{"parked", m.Principal, m.Method, target, hex.EncodeToString(digest)}, err
+	return []string{"parked", m.Principal.ID(), m.Method, target, hex.EncodeToString(digest)}, err
 }
 
 // purposeBytes encodes a purpose. Different purposes have different bytes, whatever their parts

@@ -14,7 +14,6 @@ type serverHandler struct {
 	session   *Session
 	server    *sessionServer
 	client    Client
-	exchange  string       // "" outside of any call
 	request   *mcp.Message // the client's request; nil outside of any call
 	sent      *mcp.Message // the request as the server gets it; nil outside of any call
 	deadline  *deadline    // nil when there is none: the methods of a nil deadline do nothing
@@ -57,7 +56,7 @@ func (h *serverHandler) HandleNotification(ctx context.Context, m *mcp.Message) 
 		h.session.recordDropped(ctx, set, m, "no reverse request in flight")
 		return
 	case meth.NamePointer == "/taskId" && h.session.proxy.tasks.BelongsToOther(m.Server, m.Name,
-		m.Principal):
+		m.Principal.ID()):
 		h.session.recordDropped(ctx, set, m, "the task belongs to another principal")
 		return
 	case m.Method == "notifications/resources/updated" && h.session.clientInitialize() != nil &&
@@ -231,7 +230,7 @@ func (h *serverHandler) followWithdrawal(outer context.Context) (ctx context.Con
 // stamp returns a copy of m, a message of the server, with Direction, Session, Principal, Exchange,
 // Server and Name set.
 func (h *serverHandler) stamp(m *mcp.Message) *mcp.Message {
-	m = h.session.stamp(m, mcp.ToClient, h.exchange)
+	m = h.session.stamp(m, mcp.ToClient, h.request)
 	m.Server = h.server.name
 	if meth, known := mcp.LookupMethod(m.Method); known && meth.NamePointer != "" {
 		m.Name, _ = m.Text(meth.NamePointer)
@@ -345,7 +344,7 @@ func (h *serverHandler) requestForClient(set *settings,
 // server's id.
 func (h *serverHandler) inspectAnswer(ctx context.Context, set *settings, asked,
 	m *mcp.Message) pipeline.Passed {
-	m = h.session.stamp(m, mcp.ToServer, h.exchange)
+	m = h.session.stamp(m, mcp.ToServer, h.request)
 	m.Server, m.Method, m.Name, m.Request = asked.Server, asked.Method, asked.Name, asked
 	m, err := h.session.removePrefixes(set, m)
 	if err == nil {
@@ -383,7 +382,7 @@ func (h *serverHandler) declineRequest(ctx context.Context, set *settings, asked
 		// they get no list.
 		m = mcp.NewResponse(asked.ID(), []byte(`{"roots":[]}`))
 	}
-	m = h.session.stamp(m, mcp.ToServer, h.exchange)
+	m = h.session.stamp(m, mcp.ToServer, h.request)
 	m.Server, m.Method, m.Name, m.Request = asked.Server, asked.Method, asked.Name, asked
 	return set.Pipeline.PassOwn(context.WithoutCancel(ctx), m)
 }

@@ -7,7 +7,9 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 )
@@ -16,8 +18,10 @@ var errClosed = errors.New("the session is closed")
 
 // Session is one client's view of the servers. It is safe for many goroutines.
 type Session struct {
-	proxy     *Proxy
-	options   OpenOptions
+	proxy   *Proxy
+	options OpenOptions // use principal instead of its Principal
+	// the Principal of the latest request; its ID is that of options.Principal
+	principal atomic.Pointer[identity.Principal]
 	feed      Client // gets servers' messages outside of any call
 	uriOwners uriOwners
 	skills    skillTable
@@ -72,7 +76,7 @@ func (s *Session) enter(call *Call, m *mcp.Message) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.exchanges++
-	call.request = s.stamp(m, mcp.ToServer, strconv.FormatUint(s.exchanges, 10))
+	call.request = s.stampReceived(m, strconv.FormatUint(s.exchanges, 10))
 	switch id := string(m.ID()); {
 	case s.closed:
 		return requestErrorf(mcp.CodeInternalError, "the session is closed")
@@ -98,11 +102,33 @@ func (s *Session) leave(call *Call) {
 	s.wg.Done()
 }
 
-// stamp returns a copy of m with direction, exchange, session and principal set.
-func (s *Session) stamp(m *mcp.Message, to mcp.Direction, exchange string) *mcp.Message {
+// stamp returns a copy of m with direction, exchange, session and principal set. request is the
+// client's request that m belongs to, or nil if m belongs to none.
+func (s *Session) stamp(m *mcp.Message, to mcp.Direction, request *mcp.Message) *mcp.Message {
 	c := *m
-	c.Direction, c.Exchange, c.Session, c.Principal = to, exchange, s.options.Session,
-		s.options.Principal
+	c.Direction, c.Session = to, s.options.Session
+	if request != nil {
+		c.Exchange, c.Principal = request.Exchange, request.Principal
+	} else {
+		c.Exchange, c.Principal = "", s.principal.Load()
+	}
+	return &c
+}
+
+// stampReceived returns a copy of m, a message of the client, with direction, exchange, session and
+// principal set. If m has a Principal with the ID of the session's principal, m keeps it, and later
+// messages that belong to no request get it, too: it has the latest token of the user.
+func (s *Session) stampReceived(m *mcp.Message, exchange string) *mcp.Message {
+	c := *m
+	c.Direction, c.Exchange, c.Session = mcp.ToServer, exchange, s.options.Session
+	known := s.principal.Load()
+	switch {
+	case c.Principal == known:
+	case c.Principal.ID() != known.ID():
+		c.Principal = known
+	default:
+		s.principal.Store(c.Principal)
+	}
 	return &c
 }
 
@@ -112,7 +138,7 @@ func (s *Session) stamp(m *mcp.Message, to mcp.Direction, exchange string) *mcp.
 // set m.Server. Only core/downstream knows this server.
 func (s *Session) Notify(ctx context.Context, m *mcp.Message) {
 	set := s.proxy.settings.Load()
-	m = s.stamp(m, mcp.ToServer, m.Exchange)
+	m = s.stampReceived(m, m.Exchange)
 	meth, known := mcp.LookupMethod(m.Method)
 	if meth.NamePointer != "" {
 		m.Name, _ = m.Text(meth.NamePointer)
@@ -299,6 +325,16 @@ func (s *Session) apply(set *settings) {
 	s.runInBackground(func(ctx context.Context) { s.announceListChanges(ctx, nil) })
 }
 
+// useNewCredentials notes that the credentials for a server have changed.
+func (s *Session) useNewCredentials(server string) {
+	s.mu.Lock()
+	srv := s.servers[server]
+	s.mu.Unlock()
+	if srv != nil {
+		s.runInBackground(srv.useNewCredentials)
+	}
+}
+
 // openSubscriptions returns the open subscriptions.
 func (s *Session) openSubscriptions() []*subscription {
 	s.mu.Lock()
@@ -330,7 +366,7 @@ var listFeatures = []string{"tools", "prompts", "resources"}
 func (s *Session) notifyListChange(ctx context.Context, srv *sessionServer, feature string,
 	notify func(context.Context, pipeline.Passed)) {
 	n := s.stamp(mcp.NewNotification("notifications/"+feature+"/list_changed", nil), mcp.ToClient,
-		"")
+		nil)
 	if srv != nil {
 		n.Server = srv.name
 	}

@@ -22,7 +22,8 @@ type sessionServer struct {
 	// closed when the wait for the first initialize is over: initialize was answered, failed or
 	// will not be sent, or initializeWait has passed
 	firstAttemptEnded chan struct{}
-	endFirstAttempt   func() // closes firstAttemptEnded; may be called more than once
+	endFirstAttempt   func()        // closes firstAttemptEnded; may be called more than once
+	retryNow          chan struct{} // of capacity 1: full if initializeLate must not wait
 
 	mu     sync.Mutex  // guards the fields below
 	server Server      // nil until the server is open
@@ -42,7 +43,8 @@ type sessionServer struct {
 
 func newSessionServer(s *Session, conf *ServerConfig) *sessionServer {
 	srv := &sessionServer{session: s, name: conf.Name, upstream: conf.Upstream,
-		openToken: make(chan struct{}, 1), firstAttemptEnded: make(chan struct{})}
+		openToken: make(chan struct{}, 1), firstAttemptEnded: make(chan struct{}),
+		retryNow: make(chan struct{}, 1)}
 	srv.endFirstAttempt = sync.OnceFunc(func() { close(srv.firstAttemptEnded) })
 	return srv
 }
@@ -70,7 +72,9 @@ func (srv *sessionServer) open(ctx context.Context) (Server, error) {
 	if server, closed = srv.current(); server != nil || closed {
 		return srv.open(ctx) // another goroutine was faster
 	}
-	server, err := srv.upstream.Open(ctx, srv.session.options,
+	o := srv.session.options
+	o.Principal = srv.session.principal.Load()
+	server, err := srv.upstream.Open(ctx, o,
 		&serverHandler{session: srv.session, server: srv, client: srv.session.feed})
 	if err != nil {
 		return nil, err
@@ -267,7 +271,10 @@ func (srv *sessionServer) initializeLate(ctx context.Context) {
 	srv.mu.Unlock()
 	for ; srv.pendingInitialize() != nil; failures++ {
 		late = true
-		if !backoff.Sleep(ctx, retryDelay(failures)) {
+		select {
+		case <-time.After(retryDelay(failures)):
+		case <-srv.retryNow:
+		case <-ctx.Done():
 			return
 		}
 		initialize := srv.pendingInitialize()
@@ -289,6 +296,20 @@ func (srv *sessionServer) initializeLate(ctx context.Context) {
 	srv.forwardInitialized(ctx)
 	if late || !shown {
 		srv.session.announceListChanges(ctx, srv)
+	}
+}
+
+// useNewCredentials notes that the server may now accept or refuse requests that it treated
+// differently before. A failed initialize is repeated at once. Otherwise the client is notified
+// that lists changed.
+func (srv *sessionServer) useNewCredentials(ctx context.Context) {
+	if srv.pendingInitialize() == nil {
+		srv.session.announceListChanges(ctx, srv)
+		return
+	}
+	select {
+	case srv.retryNow <- struct{}{}:
+	default:
 	}
 }
 

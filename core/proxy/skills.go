@@ -94,7 +94,8 @@ func (call *Call) openDirectoryCursor(m *mcp.Message) (*mcp.Message, directoryCu
 		return m, c, nil
 	}
 	token, _ := m.Text("/cursor")
-	if call.session.proxy.seal.open(token, &c, "directory", m.Principal, m.Server, m.Name) != nil {
+	if call.session.proxy.seal.open(token, &c, "directory", m.Principal.ID(), m.Server,
+		m.Name) != nil {
 		return nil, c, requestErrorf(mcp.CodeInvalidParams,
 			"invalid cursor %.100s: ask again without a cursor", raw)
 	}
@@ -133,7 +134,8 @@ func (call *Call) sealDirectoryCursor(answer pipeline.Passed,
 	case next.Pages >= limits.ListPages:
 		return unavailable("the directory has more than %d pages ([limits] list_pages)", next.Pages)
 	}
-	token, err := call.session.proxy.seal.seal(next, "directory", m.Principal, m.Server, m.Name)
+	token, err := call.session.proxy.seal.seal(next, "directory", m.Principal.ID(), m.Server,
+		m.Name)
 	if err != nil {
 		return pipeline.Passed{}, fmt.Errorf("make a cursor: %w", err)
 	}

@@ -320,7 +320,7 @@ func (sub *subscription) followOnce(ctx context.Context, srv *sessionServer,
 		return true
 	}
 	answer, err := server.Call(ctx, passed, &serverHandler{session: call.session, server: srv,
-		client: call.client, exchange: m.Exchange, request: call.request, sent: passed.Message(),
+		client: call.client, request: call.request, sent: passed.Message(),
 		intercept: intercept, wants: sub.isWanted})
 	switch {
 	case srv.isClosed():
@@ -475,7 +475,7 @@ func (sub *subscription) acknowledgement(ctx context.Context) pipeline.Passed {
 		field("notifications",
 			filter)))
 	return sub.call.settings.Pipeline.PassOwn(ctx, sub.call.session.stamp(n, mcp.ToClient,
-		sub.call.request.Exchange))
+		sub.call.request))
 }
 
 // meta returns the _meta that marks a notification as one of the subscription.
@@ -523,7 +523,7 @@ func (sub *subscription) reportMissed(ctx context.Context, srv *sessionServer) {
 	sub.mu.Unlock()
 	for _, item := range missed {
 		n := sub.call.session.stamp(mcp.NewNotification("notifications/resources/updated",
-			object(field("uri", item.raw))), mcp.ToClient, sub.call.request.Exchange)
+			object(field("uri", item.raw))), mcp.ToClient, sub.call.request)
 		n.Server, n.Name = srv.name, item.clean
 		if p := sub.call.session.proxy.Pipeline().PassOwn(ctx, n); p.Message() != nil {
 			sub.announce(ctx, p)

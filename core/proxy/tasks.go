@@ -10,7 +10,7 @@ import (
 // denyIfOthersTask reports whether the request is about a task of another principal. If so,
 // denyIfOthersTask records a denial, and the caller must answer that the task is unknown.
 func (call *Call) denyIfOthersTask(server, id string) bool {
-	if !call.session.proxy.tasks.BelongsToOther(server, id, call.request.Principal) {
+	if !call.session.proxy.tasks.BelongsToOther(server, id, call.request.Principal.ID()) {
 		return false
 	}
 	m := *call.request
@@ -27,7 +27,7 @@ func (p *Proxy) filterTasks(m *mcp.Message) (*mcp.Message, error) {
 	var edits []mcp.Edit
 	m.Items("/tasks", func(i int, raw []byte) bool {
 		if id, _ := mcp.NewResponse("", raw).Text("/taskId"); p.tasks.BelongsToOther(m.Server, id,
-			m.Principal) {
+			m.Principal.ID()) {
 			edits = append(edits, mcp.Remove("/tasks/"+strconv.Itoa(i)))
 		}
 		return true

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
@@ -33,8 +34,10 @@ func TestTaskBelongsToItsPrincipal(t *testing.T) {
 			if got := w.call(t, "tools/call", tool); !strings.Contains(got, `"`+c.id+`"`) {
 				t.Fatalf("the task's answer is %s, want the id %q", got, c.id)
 			}
-			bob := w.proxy.Open(proxy.OpenOptions{Session: "b", Principal: "bob"}, &fakeClient{})
-			again := w.proxy.Open(proxy.OpenOptions{Session: "again", Principal: "p"},
+			bob := w.proxy.Open(proxy.OpenOptions{Session: "b", Principal: identity.FromID("bob")},
+				&fakeClient{})
+			again := w.proxy.Open(proxy.OpenOptions{Session: "again",
+				Principal: identity.FromID("p")},
 				&fakeClient{})
 			for _, method := range []string{"tasks/get", "tasks/result", "tasks/cancel",
 				"tasks/update"} {
@@ -96,7 +99,8 @@ func TestTaskOfAnotherPrincipalCannotBeSubscribedTo(t *testing.T) {
 					func(o *proxy.Options) { o.Naming.Prefix = c.prefix })
 				w.call(t, "tools/call", `{"name":"a__x","arguments":{}}`)
 				client := &fakeClient{}
-				bob := w.proxy.Open(proxy.OpenOptions{Session: "b", Principal: "bob"}, client)
+				bob := w.proxy.Open(proxy.OpenOptions{Session: "b",
+					Principal: identity.FromID("bob")}, client)
 				ctx, leave := context.WithCancel(t.Context())
 				done := make(chan struct{})
 				go func() {
@@ -132,7 +136,8 @@ func TestTaskWithDeniedAnswerBelongsToItsPrincipal(t *testing.T) {
 			"tasks/get": `{"taskId":"t1","status":"working"}`})}
 	w := open(t, map[string]*fakeServer{"a": a}, nil, pipeline.StageConfig{Name: "policy",
 		Stage: noTasks})
-	bob := w.proxy.Open(proxy.OpenOptions{Session: "b", Principal: "bob"}, &fakeClient{})
+	bob := w.proxy.Open(proxy.OpenOptions{Session: "b", Principal: identity.FromID("bob")},
+		&fakeClient{})
 	if got := w.call(t, "tools/call", `{"name":"a__x"}`); strings.Contains(got, "t1") {
 		t.Fatalf("tools/call: got %s, want a denial", got)
 	}
@@ -150,7 +155,8 @@ func TestSeveralPrincipalsHaveTheSameTaskID(t *testing.T) {
 	w := open(t, map[string]*fakeServer{"a": {answer: fixedResults(
 		map[string]string{"tools/call": `{"resultType":"task","taskId":"1"}`,
 			"tasks/get": `{"taskId":"1","status":"working"}`})}}, nil)
-	bob := w.proxy.Open(proxy.OpenOptions{Session: "b", Principal: "bob"}, &fakeClient{})
+	bob := w.proxy.Open(proxy.OpenOptions{Session: "b", Principal: identity.FromID("bob")},
+		&fakeClient{})
 	for _, s := range []*proxy.Session{w.session, bob} {
 		w.callAs(t, s, &fakeClient{}, `1`, "tools/call", `{"name":"a__x"}`)
 	}
@@ -176,7 +182,7 @@ func TestManyTasksOfOnePrincipalDoNotEvictOtherTasks(t *testing.T) {
 	w.call(t, "tools/call", `{"name":"a__x"}`)
 	// The names of principals count towards the bound of 16 MiB, so 10,001 tasks exceed it.
 	mallory := w.proxy.Open(proxy.OpenOptions{Session: "m",
-		Principal: strings.Repeat("mallory", 250)}, &fakeClient{})
+		Principal: identity.FromID(strings.Repeat("mallory", 250))}, &fakeClient{})
 	for range 10_001 {
 		w.callAs(t, mallory, &fakeClient{}, `1`, "tools/call", `{"name":"a__x"}`)
 	}

@@ -21,6 +21,9 @@ func noResponse(server string, err error) error {
 	if errors.As(err, new(*conn.TooLargeError)) {
 		return invalidAnswer(server, err)
 	}
+	if refused, ok := errors.AsType[*CredentialsError](err); ok {
+		return unavailable(server, refused.Reason, err)
+	}
 	return unavailable(server, "no response from the URL", err)
 }
 

@@ -148,7 +148,7 @@ func (s *sharedConn) open(ctx context.Context) (*pipeConn, error) {
 	var slot *processSlot
 	if s.pipeUsers.Load() == 0 {
 		var err error
-		if slot, err = s.connector.takeSlot(ctx, s.principal, s); err != nil {
+		if slot, err = s.connector.takeSlot(ctx, s.principal.ID(), s); err != nil {
 			return nil, err
 		}
 	}

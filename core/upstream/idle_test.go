@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/proxy"
 	"gatekit/core/upstream"
@@ -55,7 +56,7 @@ func newLegacyUpstream(o upstream.Options) *legacyUpstream {
 func (l *legacyUpstream) open(t *testing.T, principal string) *httpSession {
 	t.Helper()
 	s := &httpSession{client: &upstreamtest.Client{}}
-	server, err := l.Open(t.Context(), proxy.OpenOptions{Principal: principal,
+	server, err := l.Open(t.Context(), proxy.OpenOptions{Principal: identity.FromID(principal),
 		Revision: mcp.Rev20251125, HasStream: s.hasStream.Load}, s.client)
 	if err != nil {
 		t.Fatal(err)
@@ -477,7 +478,7 @@ func TestUnusedModernProcessEnds(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				u, l := newModernUpstream(c.options)
 				defer u.Close()
-				s, err := u.Open(t.Context(), proxy.OpenOptions{Principal: "ann",
+				s, err := u.Open(t.Context(), proxy.OpenOptions{Principal: identity.FromID("ann"),
 					Revision: mcp.Rev20260728, HasStream: func() bool { return false }},
 					&upstreamtest.Client{})
 				if err != nil {

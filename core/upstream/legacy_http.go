@@ -16,6 +16,10 @@ import (
 // deleteTimeout limits the time of the DELETE request that ends a session.
 const deleteTimeout = 5 * time.Second
 
+// streamTimeout limits how long the calls of a new session wait for its stream. Some servers send
+// the header of the stream only with the first event.
+const streamTimeout = 3 * time.Second
+
 // legacyHTTP is a legacy session over Streamable HTTP. Each message is sent by a POST, which is
 // answered as JSON or on a stream of its own. Messages that belong to no call come on one more
 // stream, the session's stream. The connection is lost when the server ends the session, not when a
@@ -43,14 +47,17 @@ type legacyHTTP struct {
 	version string // the negotiated revision; "" before initialize was answered
 	// the session's stream has been requested; answers may come on it
 	listening bool
+	// closed when the server has answered the first request for the session's stream, or has not
+	// answered it within streamTimeout; nil before that request
+	opened chan struct{}
 	// the answer to initialize shows that the server does not speak this transport
 	unsupported bool
 }
 
 func newLegacyHTTP(o *Options, q *orderedQueue, client proxy.OpenOptions,
 	feed proxy.Handler) *legacyHTTP {
-	return &legacyHTTP{name: o.Name, http: o.Dial.HTTP, limits: o.Limits, log: o.Log,
-		observer: o.Observer, queue: q, feed: feed, goroutines: taskgroup.New(),
+	return &legacyHTTP{name: o.Name, http: o.httpFor(client.Principal), limits: o.Limits,
+		log: o.Log, observer: o.Observer, queue: q, feed: feed, goroutines: taskgroup.New(),
 		records: recorder{o, client.Session, client.Principal},
 		gone:    make(chan struct{}), requests: newServerRequests(o.ReverseRequests)}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync"
 	"time"
 
 	"gatekit/core/backoff"
@@ -19,6 +20,9 @@ func (l *legacyHTTP) send(ctx context.Context, o Outgoing,
 	h proxy.Handler) (answer *mcp.Message, err error) {
 	o, ended := observe(ctx, l.observer, o)
 	defer func() { ended(answer, err) }()
+	if err := l.awaitStream(ctx); err != nil {
+		return nil, err
+	}
 	callCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	c, err := l.calls.begin(callCtx, cancel, o.m, h, nil)
@@ -229,11 +233,15 @@ func (l *legacyHTTP) resume(c *pendingCall, p *streamPosition) (EventStream, err
 
 // listen keeps the session's stream open, until ctx ends or the server responds that it has no such
 // stream.
-func (l *legacyHTTP) listen(ctx context.Context) {
+//
+// answered is called when the server has answered the first request for the stream, at the latest
+// when listen returns. It may be called again.
+func (l *legacyHTTP) listen(ctx context.Context, answered func()) {
 	defer func() {
 		l.mu.Lock()
 		l.listening = false
 		l.mu.Unlock()
+		answered()
 	}()
 	var position streamPosition
 	for failures := 0; ; failures++ {
@@ -242,6 +250,7 @@ func (l *legacyHTTP) listen(ctx context.Context) {
 			h.Set(mcp.HeaderLastEventID, position.lastEvent)
 		}
 		a, err := l.http.Get(ctx, h)
+		answered()
 		switch {
 		case ctx.Err() != nil:
 			if err == nil && a.Events != nil {
@@ -288,13 +297,44 @@ func (l *legacyHTTP) notify(ctx context.Context, o Outgoing) error {
 		return err
 	}
 	if o.m.Method == "notifications/initialized" {
-		l.mu.Lock()
-		start := !l.listening
-		l.listening = true
-		l.mu.Unlock()
-		if start {
-			l.goroutines.Go(l.listen)
-		}
+		l.openStream()
 	}
 	return nil
+}
+
+// openStream requests the session's stream in the background, unless it has been requested.
+func (l *legacyHTTP) openStream() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.listening {
+		return
+	}
+	opened := make(chan struct{})
+	l.listening, l.opened = true, opened
+	answered := sync.OnceFunc(func() { close(opened) })
+	if !l.goroutines.Go(func(ctx context.Context) {
+		late := time.AfterFunc(streamTimeout, answered)
+		defer late.Stop()
+		l.listen(ctx, answered)
+	}) {
+		answered() // the connection is closed
+	}
+}
+
+// awaitStream waits until the session's stream is open, if it has been requested. A server has
+// nowhere to send a question that belongs to no call before that, and the servers of the
+// TypeScript SDK drop it.
+func (l *legacyHTTP) awaitStream(ctx context.Context) error {
+	l.mu.Lock()
+	opened := l.opened
+	l.mu.Unlock()
+	if opened == nil {
+		return nil
+	}
+	select {
+	case <-opened:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }

@@ -458,6 +458,50 @@ func TestSessionStreamCarriesMessagesAndIsOpenedAgain(t *testing.T) {
 	})
 }
 
+// The servers of the TypeScript SDK drop a question that belongs to no call while the session has
+// no stream.
+func TestCallsWaitForTheSessionStream(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		get       time.Duration // until the server answers the request for the stream
+		status    int
+		wantAfter time.Duration
+	}{
+		{"the stream opens", time.Second, 200, time.Second},
+		{"the server has no stream", time.Second, 405, time.Second},
+		{"the server cannot open it now", time.Second, 503, time.Second},
+		{"the server does not answer", time.Hour, 200, 3 * time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newLegacySite(t, upstream.Options{})
+				s.onGet = func(r request) *upstream.HTTPResponse {
+					select {
+					case <-time.After(c.get):
+					case <-r.ctx.Done():
+					}
+					if c.status != 200 {
+						return httpResponse(c.status, "")
+					}
+					return streamResponse(newFakeStream())
+				}
+				s.onRequest = func(r request) *upstream.HTTPResponse {
+					return resultResponse(r.ID, `{}`)
+				}
+				s.initialize(t)
+				defer s.close(t)
+				first := upstreamtest.StartCall(t, s, s.client, toolsList)
+				time.Sleep(c.wantAfter - time.Nanosecond)
+				first.ExpectWaiting()
+				time.Sleep(time.Nanosecond)
+				first.ExpectAnswer(`{"jsonrpc":"2.0","id":"l","result":{}}`)
+				next := upstreamtest.StartCall(t, s, s.client, toolsList)
+				next.ExpectAnswer(`{"jsonrpc":"2.0","id":"l","result":{}}`)
+			})
+		})
+	}
+}
+
 func TestServerRequestOnACallsStreamReachesThatCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLegacySite(t, upstream.Options{})

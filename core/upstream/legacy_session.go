@@ -58,7 +58,7 @@ func newLegacySession(c *connector, p *prober, o proxy.OpenOptions, feed proxy.H
 	s := &legacySession{opts: c.opts, prober: p, feed: feed, goroutines: goroutines, queue: queue,
 		dialer:    &legacyDialer{connector: c, queue: queue, client: o, feed: feed},
 		handshake: make(chan struct{}, 1), state: legacyState{changed: make(chan struct{})},
-		hasStream: o.HasStream, principal: o.Principal, when: when}
+		hasStream: o.HasStream, principal: o.Principal.ID(), when: when}
 	if s.hasStream != nil {
 		s.dialer.principal, s.dialer.owner = s.principal, s
 	}

@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/proxy"
 )
@@ -15,7 +16,7 @@ type modernPipe struct {
 }
 
 // newModernPipe returns a modernPipe that owns conn.
-func newModernPipe(conn *pipeConn, principal string) *modernPipe {
+func newModernPipe(conn *pipeConn, principal *identity.Principal) *modernPipe {
 	p := &modernPipe{conn, newSubscriptionMux(conn)}
 	conn.modern.Store(true)
 	conn.attach("", principal, p.route)

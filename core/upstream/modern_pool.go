@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/proxy"
 	"gatekit/core/taskgroup"
@@ -29,16 +30,16 @@ type modernPool struct {
 // acquire returns the connection of a principal. The caller gives the connection back with release.
 // overPipe means that the client is on a pipe. Until such a client releases the connection, the
 // process is not ended for lack of use.
-func (p *modernPool) acquire(principal string, overPipe bool) *sharedConn {
+func (p *modernPool) acquire(principal *identity.Principal, overPipe bool) *sharedConn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := p.conns[principal]
+	s := p.conns[principal.ID()]
 	if s == nil {
 		s = newSharedConn(p.connector, p.doubt, principal)
 		if p.conns == nil {
 			p.conns = make(map[string]*sharedConn)
 		}
-		p.conns[principal] = s
+		p.conns[principal.ID()] = s
 	}
 	s.users++
 	if overPipe {
@@ -98,7 +99,7 @@ type sharedConn struct {
 	connector  *connector
 	opts       *Options
 	goroutines *taskgroup.Group
-	principal  string
+	principal  *identity.Principal
 	releases   int          // how often the field users fell to zero; guarded by modernPool.mu
 	users      int          // sessions that use the connection; guarded by modernPool.mu
 	pipeUsers  atomic.Int32 // how many of these sessions have clients on pipes
@@ -126,7 +127,7 @@ type processStart struct {
 	err  error
 }
 
-func newSharedConn(c *connector, doubt func(), principal string) *sharedConn {
+func newSharedConn(c *connector, doubt func(), principal *identity.Principal) *sharedConn {
 	s := &sharedConn{connector: c, opts: c.opts, principal: principal, goroutines: taskgroup.New()}
 	if c.opts.Dial.HTTP != nil {
 		s.http = newModernHTTP(c.opts, principal, doubt)

@@ -27,7 +27,7 @@ type modernSession struct {
 
 func newModernSession(p *prober, pool *modernPool, o proxy.OpenOptions) *modernSession {
 	overPipe := o.HasStream == nil
-	s := &modernSession{opts: p.opts, prober: p, pool: pool, principal: o.Principal,
+	s := &modernSession{opts: p.opts, prober: p, pool: pool, principal: o.Principal.ID(),
 		overPipe: overPipe, conn: pool.acquire(o.Principal, overPipe), goroutines: taskgroup.New()}
 	if !s.conn.isHTTP() {
 		s.queue = newOrderedQueue(s.goroutines)

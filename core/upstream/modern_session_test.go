@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/proxy"
 	"gatekit/core/upstream"
@@ -22,8 +23,9 @@ func newModernUpstream(o upstream.Options) (*upstream.Upstream, *upstreamtest.La
 
 func openModernSession(t *testing.T, u *upstream.Upstream, session, principal string) proxy.Server {
 	t.Helper()
-	s, err := u.Open(t.Context(), proxy.OpenOptions{Session: session, Principal: principal,
-		Revision: mcp.Rev20260728}, &upstreamtest.Client{})
+	s, err := u.Open(t.Context(), proxy.OpenOptions{Session: session,
+		Principal: identity.FromID(principal),
+		Revision:  mcp.Rev20260728}, &upstreamtest.Client{})
 	if err != nil {
 		t.Fatal(err)
 	}

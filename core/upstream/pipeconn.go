@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"gatekit/core/conn"
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/proxy"
 	"gatekit/core/taskgroup"
@@ -65,7 +66,8 @@ func (c *pipeConn) start() { c.goroutines.Go(c.read) }
 // attach sets route as the function that gets the server's notifications and requests, except ping.
 // It first calls route with the messages that came before. session and principal name the client's
 // session and principal. Both may be "". route must not block.
-func (c *pipeConn) attach(session, principal string, route func(m *mcp.Message)) {
+func (c *pipeConn) attach(session string, principal *identity.Principal,
+	route func(m *mcp.Message)) {
 	c.routing.Lock()
 	defer c.routing.Unlock()
 	c.recorder.Store(&recorder{c.recorder.Load().opts, session, principal})

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/taskgroup"
 )
@@ -43,6 +45,7 @@ type prober struct {
 
 // probe is one attempt to find out which revisions a server speaks.
 type probe struct {
+	principal string        // whose credentials the probe has
 	done      chan struct{} // closed when the fields below are set
 	endedAt   time.Time
 	revisions []string
@@ -67,38 +70,40 @@ func legacyResult() probeResult { return probeResult{revisions: mcp.Legacy.Revis
 // the server; the result is kept until it proves wrong. After a failed probe, a later call makes
 // another probe, with growing delays. A probe that the server refuses has not failed, because the
 // refusal is an answer. A call that waits too long for a probe gets an error.
-func (p *prober) revisions(ctx context.Context) ([]string, error) {
+//
+// A URL is probed with the credentials of the principal, who is nil for the local user. If the
+// server refuses the credentials of another principal, this principal makes another probe.
+func (p *prober) revisions(ctx context.Context, who *identity.Principal) ([]string, error) {
 	switch p.opts.Era {
 	case "modern":
 		return mcp.Modern.Revisions(), nil
 	case "legacy":
 		return mcp.Legacy.Revisions(), nil
 	}
-	current, err := p.start()
-	if err != nil {
-		return nil, err
-	}
-	select {
-	case <-current.done:
-		return current.revisions, current.err
-	default:
-	}
 	timer := time.NewTimer(maxWaitForProbe)
 	defer timer.Stop()
-	select {
-	case <-current.done:
-		return current.revisions, current.err
-	case <-timer.C:
-		return nil, unavailable(p.opts.Name,
-			"the server has not answered yet which protocol revisions it speaks", nil)
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	for {
+		current, err := p.start(who)
+		if err != nil {
+			return nil, err
+		}
+		select {
+		case <-current.done:
+		case <-timer.C:
+			return nil, unavailable(p.opts.Name,
+				"the server has not answered yet which protocol revisions it speaks", nil)
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		if !errors.As(current.err, new(*CredentialsError)) || current.principal == who.ID() {
+			return current.revisions, current.err
+		}
 	}
 }
 
 // start returns the current probe. It starts a probe if there is none, or if the last probe failed
 // and may be repeated.
-func (p *prober) start() (*probe, error) {
+func (p *prober) start(who *identity.Principal) (*probe, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	failures := 0
@@ -113,8 +118,8 @@ func (p *prober) start() (*probe, error) {
 			return current, nil
 		}
 	}
-	next := &probe{done: make(chan struct{})}
-	if !p.goroutines.Go(func(ctx context.Context) { p.run(ctx, next, failures) }) {
+	next := &probe{principal: who.ID(), done: make(chan struct{})}
+	if !p.goroutines.Go(func(ctx context.Context) { p.run(ctx, next, who, failures) }) {
 		return nil, closingError(p.opts.Name)
 	}
 	p.current = next
@@ -123,19 +128,22 @@ func (p *prober) start() (*probe, error) {
 
 // run makes a probe and publishes its result. failures is the number of probes in a row that have
 // failed before.
-func (p *prober) run(ctx context.Context, current *probe, failures int) {
+func (p *prober) run(ctx context.Context, current *probe, who *identity.Principal, failures int) {
 	var result probeResult
 	var conn *pipeConn // to the probed process, if a session can use it
 	if p.opts.Dial.Pipe != nil {
 		result, conn = p.probeProcess(ctx)
 	} else {
-		result = p.probeURL(ctx)
+		result = p.probeURL(ctx, who)
 	}
 	p.mu.Lock()
 	current.endedAt, current.revisions = time.Now(), result.revisions
 	current.guessed, current.err = result.guessed, result.err
 	p.failures = 0
-	if result.err != nil {
+	switch {
+	case errors.As(result.err, new(*CredentialsError)):
+		current.retryAt = current.endedAt // the credentials limit how often they are tried
+	case result.err != nil:
 		p.failures = failures + 1
 		current.retryAt = (&restartSchedule{failures: p.failures}).next(current.endedAt)
 	}
@@ -274,18 +282,21 @@ func (p *prober) probeProcess(ctx context.Context) (probeResult, *pipeConn) {
 	return result, nil
 }
 
-// probeURL sends server/discover to a URL.
-func (p *prober) probeURL(ctx context.Context) probeResult {
+// probeURL sends server/discover to a URL, with the credentials of a principal.
+func (p *prober) probeURL(ctx context.Context, who *identity.Principal) probeResult {
 	o := p.opts
 	ctx, cancel := context.WithTimeoutCause(ctx, urlProbeTimeouts*o.ProbeTimeout,
 		unavailable(o.Name, "the server's URL did not respond in time", nil))
 	defer cancel()
 	records := recorder{opts: o}
+	if _, ok := o.Dial.HTTP.(Authenticated); ok {
+		records.principal = who
+	}
 	request, err := records.record(ctx, discoverRequest(probeID, o.Version))
 	if err != nil {
 		return probeResult{err: err}
 	}
-	response, err := o.Dial.HTTP.Post(ctx, modernHeader(request.m, false), request.parts()...)
+	response, err := o.httpFor(who).Post(ctx, modernHeader(request.m, false), request.parts()...)
 	switch {
 	case ctx.Err() != nil:
 		return probeResult{err: context.Cause(ctx)}

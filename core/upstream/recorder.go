@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 )
@@ -14,8 +15,9 @@ import (
 // server, except answers to Gatekit's own requests and messages that are dropped because there are
 // too many.
 type recorder struct {
-	opts               *Options
-	session, principal string // of the client; "" when the connection belongs to no client
+	opts      *Options
+	session   string // of the client; "" when the connection belongs to no client's session
+	principal *identity.Principal
 }
 
 // inForce returns the pipeline in force, or nil when nothing is recorded.

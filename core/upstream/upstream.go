@@ -40,7 +40,7 @@ func New(o Options) *Upstream {
 // Revisions returns the revisions that the server speaks, the newest first. The first call probes
 // the server, unless the configuration names its era.
 func (u *Upstream) Revisions(ctx context.Context) ([]string, error) {
-	return u.prober.revisions(ctx)
+	return u.prober.revisions(ctx, nil)
 }
 
 // Open implements proxy.Upstream. In the messages that Call of the returned server returns, these
@@ -48,7 +48,7 @@ func (u *Upstream) Revisions(ctx context.Context) ([]string, error) {
 // sets the other fields.
 func (u *Upstream) Open(ctx context.Context, o proxy.OpenOptions,
 	feed proxy.Handler) (proxy.Server, error) {
-	revisions, err := u.Revisions(ctx)
+	revisions, err := u.prober.revisions(ctx, o.Principal)
 	if err != nil {
 		return nil, err
 	}
@@ -176,11 +176,15 @@ func (u *Upstream) status() (state string, conns []*pipeConn, fault error) {
 // Ready checks that the server answers. It sends server/discover to a URL, and server/discover or
 // ping to running processes. It starts no process: a server that no client has used is "idle",
 // without an error. Any response of a URL that an older server might send counts as an answer, even
-// HTTP 404. state is one of the values that State returns. err is the reason why a client would not
-// be served now.
+// HTTP 404. So does a response that a user has to log in. state is one of the values that State
+// returns. err is the reason why a client would not be served now.
 func (u *Upstream) Ready(ctx context.Context) (state string, err error) {
 	if u.opts.Dial.HTTP != nil {
-		if result := u.prober.probeURL(ctx); result.err != nil {
+		result := u.prober.probeURL(ctx, nil)
+		if refused, ok := errors.AsType[*CredentialsError](result.err); ok && refused.LoginNeeded {
+			return "up", nil
+		}
+		if result.err != nil {
 			return "down", u.explainTimeout(ctx, "server/discover", result.err)
 		}
 		return "up", nil

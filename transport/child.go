@@ -10,13 +10,16 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"gatekit/core/conn"
 	"gatekit/transport/process"
+	"gatekit/transport/sandbox"
 )
 
 const (
@@ -46,9 +49,28 @@ type Command struct {
 	// Overflow is a folder for the lines of stderr that exceed the log's limit per second. If it is
 	// "", these lines are dropped.
 	Overflow string
+	// Sandbox confines the process. Nil means that it may do everything that the user may do.
+	Sandbox *Sandbox
 	// Redact replaces secrets in ExitError.Stderr. It may be nil. The values of Env, except very
 	// short ones, are replaced in any case.
 	Redact func(string) string
+}
+
+// Sandbox says what the process of a server may do.
+type Sandbox struct {
+	sandbox.Settings
+	Hidden, Fixed []string // see sandbox.Launch
+}
+
+func (s *Sandbox) describe(box *sandbox.Sandbox) string {
+	text := "level " + string(s.Level) + ", network all"
+	if s.NoNetwork {
+		text = "level " + string(s.Level) + ", network none"
+	}
+	if len(box.NotHeld) > 0 {
+		text += "; this kernel cannot refuse: " + strings.Join(box.NotHeld, ", ")
+	}
+	return text
 }
 
 // Child is a running server process. Its stdin and stdout carry newline-delimited messages.
@@ -63,9 +85,10 @@ type Child struct {
 	invalidBytes  int   // bytes of stdout that were not messages; used only by Read
 	readError     error // every further Read returns it; nil while the child can be read
 
-	process   *process.Process
-	closeOnce sync.Once
-	closing   chan struct{} // closed by the first call of Close
+	process     *process.Process
+	confinement string // see Confinement
+	closeOnce   sync.Once
+	closing     chan struct{} // closed by the first call of Close
 }
 
 var _ conn.PipeCloser = (*Child)(nil)
@@ -78,12 +101,16 @@ type ExitError struct {
 	// still runs, it is "closed its stdin or stdout".
 	Reason string
 	Stderr string // the last lines of stderr, with control characters escaped
+	Hint   string // what the operator can do; may be empty
 }
 
 func (e *ExitError) Error() string {
 	s := fmt.Sprintf("server %q %s", e.Server, e.Reason)
 	if e.Stderr != "" {
 		s += "; the end of its stderr:\n" + e.Stderr
+	}
+	if e.Hint != "" {
+		s += "\nhint: " + e.Hint
 	}
 	return s
 }
@@ -115,9 +142,19 @@ func Spawn(ctx context.Context, c Command) (*Child, error) {
 		c.MaxMessage = defaultMaxMessage
 	}
 
+	env := process.Environment(c.Env)
+	box, program, err := c.confine(env)
+	if err != nil {
+		return nil, fmt.Errorf("start server %q: %w", c.Name, err)
+	}
+	if c.Sandbox != nil && c.Sandbox.Level != sandbox.Off {
+		child.confinement = c.Sandbox.describe(box)
+		child.log.Info("server confined", "sandbox", child.confinement)
+	}
+
 	var pipes [2][2]*os.File
-	var err error
 	closeAll := func() {
+		box.Close()
 		for _, p := range pipes {
 			for _, f := range p {
 				if f != nil {
@@ -139,19 +176,27 @@ func Spawn(ctx context.Context, c Command) (*Child, error) {
 	child.lines = newLineReader(childStdout{pollableFile{child.stdout}}, c.MaxMessage)
 	child.writer = newLineWriter(child.stdin, 2*c.MaxMessage)
 
+	path, name, args, files := box.Launch(program, c.Args)
 	child.process, err = process.Start(process.Command{
 		Description: fmt.Sprintf("server %q", c.Name),
-		Path:        c.Path,
-		Args:        c.Args,
+		Path:        path,
+		Name:        name,
+		Args:        args,
+		Files:       files,
 		Dir:         c.Dir,
-		Env:         process.Environment(c.Env),
+		Env:         box.Env,
 		Stdin:       pipes[0][0],
 		Stdout:      pipes[1][1],
 		Log:         child.log,
 		Overflow:    process.Overflow{Folder: c.Overflow, Name: c.Name},
 		Secrets:     slices.Collect(maps.Values(c.Env)),
 		Redact:      c.Redact,
-		OnExit:      func() { child.stdout.SetReadDeadline(time.Now().Add(process.DrainTimeout)) },
+		OnExit: func() {
+			child.stdout.SetReadDeadline(time.Now().Add(process.DrainTimeout))
+			if err := box.Close(); err != nil {
+				child.log.Warn("private folder not removed", "error", err)
+			}
+		},
 	})
 	if err != nil {
 		closeAll()
@@ -159,7 +204,32 @@ func Spawn(ctx context.Context, c Command) (*Child, error) {
 	}
 	pipes[0][0].Close()
 	pipes[1][1].Close()
+	box.Release()
 	return child, nil
+}
+
+// Confinement says how the process is confined, as "level guard, network all". It is empty if the
+// process is not confined.
+func (c *Child) Confinement() string { return c.confinement }
+
+// confine prepares the sandbox of the process, and returns the program's path. Without a sandbox,
+// it allows everything.
+func (c *Command) confine(env []string) (box *sandbox.Sandbox, program string, err error) {
+	if c.Sandbox == nil {
+		box, err = sandbox.New(sandbox.Settings{Level: sandbox.Off}, sandbox.Launch{Env: env})
+		return box, c.Path, err
+	}
+	if program, err = process.FindProgram(c.Path, c.Dir, env); err != nil {
+		return nil, "", err
+	}
+	dir, err := filepath.Abs(c.Dir)
+	if err != nil {
+		return nil, "", err
+	}
+	box, err = sandbox.New(c.Sandbox.Settings, sandbox.Launch{Program: program, Args: c.Args,
+		Dir: dir, Env: env, Given: slices.Collect(maps.Keys(c.Env)), Hidden: c.Sandbox.Hidden,
+		Fixed: c.Sandbox.Fixed})
+	return box, program, err
 }
 
 // Read implements conn.Pipe. Lines that are not a JSON object or array are logged and skipped. A
@@ -240,7 +310,20 @@ func (c *Child) exitError(ctx context.Context) error {
 	case <-time.After(process.DrainTimeout):
 	case <-ctx.Done():
 	}
-	return &ExitError{Server: c.name, Reason: reason, Stderr: c.process.StderrTail(10)}
+	e := &ExitError{Server: c.name, Reason: reason, Stderr: c.process.StderrTail(10)}
+	if c.confinement != "" && looksRefused(e.Stderr) {
+		e.Hint = fmt.Sprintf("the server is confined (%s); if it needs this file or the network, "+
+			"grant it: read, write, run or network in [server.%s.sandbox], or --read, --write or "+
+			"--network of gatekit wrap", c.confinement, c.name)
+	}
+	return e
+}
+
+// looksRefused reports whether a program names an error that a sandbox causes.
+func looksRefused(stderr string) bool {
+	return slices.ContainsFunc([]string{"EACCES", "EPERM", "EAI_AGAIN", "Permission denied",
+		"permission denied", "Operation not permitted", "operation not permitted"},
+		func(s string) bool { return strings.Contains(stderr, s) })
 }
 
 // Close ends the server. It closes stdin and waits for the grace period. If the process still runs,

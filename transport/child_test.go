@@ -26,13 +26,14 @@ import (
 )
 
 // spawn starts the test binary as the given server of main_test.go. If change is not nil, it may
-// edit the command.
+// edit the command. A test binary that is built with -cover adds a line to stderr at its end if it
+// has no GOCOVERDIR.
 func spawn(t *testing.T, server string, change func(*transport.Command)) *transport.Child {
 	t.Helper()
 	c := transport.Command{
 		Name:  "files",
 		Path:  "/proc/self/exe",
-		Env:   map[string]string{mode: server},
+		Env:   map[string]string{mode: server, "GOCOVERDIR": t.TempDir()},
 		Grace: 300 * time.Millisecond,
 	}
 	if change != nil {
@@ -110,9 +111,10 @@ func TestChildGetsOnlyItsEnvironment(t *testing.T) {
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
 	passed := []string{"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TERM", "TMPDIR"}
 	want := []string{"TOKEN=a=b"}
+	folder := t.TempDir()
 	for _, name := range passed[1:] {
-		t.Setenv(name, "/its "+name)
-		want = append(want, name+"=/its "+name)
+		t.Setenv(name, folder+"/its "+name)
+		want = append(want, name+"="+folder+"/its "+name)
 	}
 	child := spawn(t, "env", func(c *transport.Command) { c.Env["TOKEN"] = "a=b" })
 	var got struct{ Env []string }
@@ -120,7 +122,7 @@ func TestChildGetsOnlyItsEnvironment(t *testing.T) {
 		t.Fatal(err)
 	}
 	// If Dir is set, os/exec sets PWD.
-	allowed := append(passed, "TOKEN", mode, "PWD")
+	allowed := append(passed, "TOKEN", mode, "GOCOVERDIR", "PWD")
 	for _, e := range got.Env {
 		if name, _, _ := strings.Cut(e, "="); !slices.Contains(allowed, name) {
 			t.Errorf("the child got %s, want only the variables %q", e, allowed)
@@ -187,9 +189,7 @@ func TestExitErrorHasTheReasonAndTheEndOfStderr(t *testing.T) {
 		{"a child that is killed", "suicide", "was ended by signal: killed", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			child := spawn(t, c.server, func(c *transport.Command) {
-				c.Env["GOCOVERDIR"] = t.TempDir() // without it, -cover adds a line to stderr
-			})
+			child := spawn(t, c.server, nil)
 			var err error
 			for err == nil {
 				// Read returns the incomplete line before the error

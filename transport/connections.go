@@ -2,6 +2,7 @@ package transport
 
 import (
 	"container/list"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
@@ -130,6 +131,9 @@ func refuseConnection(c net.Conn) {
 
 // stateChanged is the ConnState of the http.Server that serves the listener.
 func (l *limitedListener) stateChanged(c net.Conn, state http.ConnState) {
+	if encrypted, ok := c.(*tls.Conn); ok {
+		c = encrypted.NetConn()
+	}
 	limited, ok := c.(*limitedConn)
 	if !ok || state != http.StateActive && state != http.StateIdle {
 		return // admit handles a new connection, and Close handles a closed one

@@ -9,8 +9,8 @@
 // an [AdminServer].
 //
 // A request of an HTTP client is checked in this order: Host, repeated headers, Origin, path and
-// method (ServeHTTP), authentication (authenticate.go), Accept (serveEndpoint), and the content
-// type and size of the body (readRequestBody). Then the Endpoint serves the request.
+// method (ServeHTTP), authentication (authenticate.go, package auth), Accept (serveEndpoint), and
+// the content type and size of the body (readRequestBody). Then the Endpoint serves the request.
 //
 // # What it promises
 //

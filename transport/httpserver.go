@@ -1,7 +1,9 @@
 package transport
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +20,8 @@ import (
 	"gatekit/core/conn"
 	"gatekit/core/display"
 	"gatekit/core/downstream"
+	"gatekit/core/identity"
+	"gatekit/transport/auth"
 )
 
 // Endpoint serves the requests that pass the checks of an HTTPServer; *downstream.Endpoint
@@ -27,7 +31,9 @@ type Endpoint interface {
 	Post(ctx context.Context, r downstream.HTTPRequest, w downstream.Reply)
 	Get(ctx context.Context, r downstream.HTTPRequest, w downstream.Reply)
 	Delete(ctx context.Context, r downstream.HTTPRequest, w downstream.Reply)
-	ServePipe(ctx context.Context, p conn.Pipe, principal string) error
+	ServePipe(ctx context.Context, p conn.Pipe, principal *identity.Principal) error
+	// EndPrincipal ends the sessions of a principal, and cancels their calls.
+	EndPrincipal(principal string)
 }
 
 // HTTPServerOptions configure an HTTPServer.
@@ -38,17 +44,34 @@ type HTTPServerOptions struct {
 
 	AllowedOrigins []string // values of the Origin header: "https://app.example.com"
 	AllowedHosts   []string // with or without port; the loopback names are always allowed
-	Insecure       bool     // allow an address that other machines can reach
+
+	// TLS is the configuration of an encrypted listener; nil: connections are not encrypted.
+	TLS *tls.Config
+	// Authenticator decides who sends a request. nil: every request comes from the one local user.
+	// An address that other machines can reach needs it.
+	Authenticator Authenticator
+	// Metadata tells clients where to log in. It is served without authentication; nil: none.
+	Metadata *auth.Metadata
+	// Documents are served without authentication.
+	Documents []Document
 
 	Endpoint Endpoint
-	// RecordRefusal is required. It records a request that the HTTPServer refuses, and returns the
-	// body of the answer: a JSON-RPC error or nil. reason contains no credential. If net/http
-	// cannot parse a request, net/http refuses it without a record.
-	RecordRefusal func(ctx context.Context, r *http.Request, status int,
-		reason string) (body []byte)
-	Log *slog.Logger // nil: nothing is logged
+	// RecordRefusal is required. It records a request that the HTTPServer refuses.
+	RecordRefusal func(ctx context.Context, r *http.Request, refusal Refusal)
+	// RefusalBody returns the body of the answer to a refused request. nil: the answer has none.
+	RefusalBody func(reason string) []byte
+	Log         *slog.Logger // nil: nothing is logged
 
 	Limits HTTPServerLimits
+}
+
+// Refusal is a request that an HTTPServer refuses. Neither text contains a credential. If net/http
+// cannot parse a request, net/http refuses it without a Refusal.
+type Refusal struct {
+	Status    int
+	Reason    string // for the client
+	Detail    string // for the operator; "" if it is the reason
+	Principal string // ID of the principal, if the request was authenticated
 }
 
 // HTTPServerLimits bound the memory, connections and time that clients can use. The default of a
@@ -118,13 +141,15 @@ type HTTPServer struct {
 	mu       sync.Mutex
 	stopped  bool
 	ssePipes map[string]*sseServerPipe // pipes of the 2024-11-05 transport, by session id
+
+	open openRequests
 }
 
 // ListenHTTP returns a server that listens on the address. Serve accepts and serves the
 // connections.
 //
-// ListenHTTP refuses an address that is not a loopback address, unless Insecure is set. Anyone who
-// can reach such an address could use every MCP server behind Gatekit.
+// ListenHTTP refuses an address that is not a loopback address, if there is no Authenticator.
+// Anyone who can reach such an address could use every MCP server behind Gatekit.
 func ListenHTTP(o HTTPServerOptions) (*HTTPServer, error) {
 	if o.Endpoint == nil || o.RecordRefusal == nil {
 		return nil, errors.New("transport: HTTPServerOptions without Endpoint or RecordRefusal")
@@ -141,11 +166,10 @@ func ListenHTTP(o HTTPServerOptions) (*HTTPServer, error) {
 		return nil, fmt.Errorf("listen on %q: %w\nhint: write it as 127.0.0.1:7777", o.Addr, err)
 	}
 	loopback := addr.IP.IsLoopback()
-	if !loopback && !o.Insecure {
+	if !loopback && o.Authenticator == nil {
 		return nil, fmt.Errorf("listen on %s: not a loopback address, and there is no "+
 			"authentication: whoever reaches it could use every server\nhint: listen on "+
-			"127.0.0.1:%d, or set [listen] insecure = true if something before Gatekit "+
-			"authenticates", o.Addr, addr.Port)
+			"127.0.0.1:%d, or add [listen.auth]", o.Addr, addr.Port)
 	}
 	l, err := net.ListenTCP("tcp", addr)
 	if err != nil {
@@ -196,6 +220,7 @@ func (s *HTTPServer) Serve(ctx context.Context) error {
 		Handler:           s,
 		BaseContext:       func(net.Listener) context.Context { return requestCtx },
 		Protocols:         protocols,
+		TLSConfig:         s.o.TLS,
 		MaxHeaderBytes:    headerBytes,
 		ReadHeaderTimeout: s.o.Limits.Header,
 		// net/http removes this deadline when the body has been read, so calls may take longer
@@ -215,7 +240,12 @@ func (s *HTTPServer) Serve(ctx context.Context) error {
 			server.Close()
 		}
 	})
-	err := server.Serve(s.listener)
+	var err error
+	if s.o.TLS == nil {
+		err = server.Serve(s.listener)
+	} else {
+		err = server.ServeTLS(s.listener, "", "")
+	}
 	if stop() { // ctx has not ended, so server.Serve has failed
 		cancelRequests()
 		server.Close()
@@ -254,7 +284,7 @@ func (s *HTTPServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer s.handlers.Done()
 
-	var serve func(w http.ResponseWriter, r *http.Request, principal string)
+	var serve func(w http.ResponseWriter, r *http.Request, principal *identity.Principal)
 	var methods []string
 	switch {
 	case r.URL.Path == s.o.Path:
@@ -268,6 +298,14 @@ func (s *HTTPServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 	if !s.hosts.allows(r.Host) {
 		s.refuse(w, r, http.StatusForbidden, hostNotAllowed(r))
+		return
+	}
+	if s.o.Metadata != nil && slices.Contains(s.o.Metadata.Paths(), r.URL.Path) {
+		s.o.Metadata.ServeHTTP(w, r)
+		return
+	}
+	if d := s.documentAt(r.URL.Path); d != nil {
+		s.serveDocument(w, r, d)
 		return
 	}
 	if reason := repeatedHeader(r.Header); reason != "" {
@@ -293,20 +331,39 @@ func (s *HTTPServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, http.StatusMethodNotAllowed,
 			"method "+display.Quote(r.Method, maxQuoted)+" is not allowed")
 	default:
-		if principal, ok := s.authenticate(w, r); ok {
-			serve(w, r, principal)
+		principal, ok := s.authenticate(w, r)
+		if !ok {
+			return
 		}
+		if s.o.Authenticator != nil {
+			var remove func()
+			r, remove = s.open.add(r, principal.ID())
+			defer remove()
+			// From here on, EndPrincipal ends the request. It may have been called just before.
+			if refused := s.o.Authenticator.Revoked(principal); refused != nil {
+				s.refuseUnauthenticated(w, r, refused)
+				return
+			}
+		}
+		serve(w, r, principal)
 	}
 }
 
 // serveEndpoint serves a request to the MCP endpoint.
-func (s *HTTPServer) serveEndpoint(w http.ResponseWriter, r *http.Request, principal string) {
+func (s *HTTPServer) serveEndpoint(w http.ResponseWriter, r *http.Request,
+	principal *identity.Principal) {
 	if !downstream.AcceptsReply(r.Header) {
 		s.refuse(w, r, http.StatusNotAcceptable,
 			"Accept allows neither application/json nor text/event-stream")
 		return
 	}
-	request := downstream.HTTPRequest{Header: r.Header, Principal: principal}
+	request := downstream.HTTPRequest{Header: r.Header, Principal: principal,
+		StreamsEnd: principal.Expiry()}
+	if s.o.Authenticator != nil {
+		request.Challenge = func(scopes []string) http.Header {
+			return s.o.Authenticator.Challenge(principal, scopes)
+		}
+	}
 	reply := &reply{server: s, w: w, r: r}
 	defer reply.end()
 	switch r.Method {
@@ -430,8 +487,17 @@ func readBody(r io.Reader, length int64, limit int, received func(n int) error) 
 
 // refuse records the refusal of a request and answers the request.
 func (s *HTTPServer) refuse(w http.ResponseWriter, r *http.Request, status int, reason string) {
+	s.refuseWith(w, r, Refusal{Status: status, Reason: reason})
+}
+
+// refuseWith records a refusal, and writes its status and reason as the answer.
+func (s *HTTPServer) refuseWith(w http.ResponseWriter, r *http.Request, refusal Refusal) {
 	s.log.Debug("refused a request", "method", r.Method, "path", r.URL.Path, "remote", r.RemoteAddr,
-		"status", status, "reason", reason)
-	body := s.o.RecordRefusal(r.Context(), r, status, reason)
-	s.write(w, status, body)
+		"status", refusal.Status, "reason", cmp.Or(refusal.Detail, refusal.Reason))
+	s.o.RecordRefusal(r.Context(), r, refusal)
+	var body []byte
+	if s.o.RefusalBody != nil {
+		body = s.o.RefusalBody(refusal.Reason)
+	}
+	s.write(w, refusal.Status, body)
 }

@@ -3,6 +3,7 @@ package transport_test
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,13 +15,16 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"gatekit/core/conn"
 	"gatekit/core/downstream"
+	"gatekit/core/identity"
 	"gatekit/transport"
+	"gatekit/transport/auth"
 )
 
 // endpoint is a fake transport.Endpoint. It answers a POST with the body of the POST, unless the
@@ -30,6 +34,8 @@ type endpoint struct {
 	ended  chan error    // receives the error with which a stream, a waiting call or a pipe ended
 	opened chan struct{} // receives a value for each stream or waiting call
 }
+
+func (*endpoint) EndPrincipal(string) {}
 
 func (e *endpoint) Post(ctx context.Context, r downstream.HTTPRequest, w downstream.Reply) {
 	behaviour, _, _ := strings.Cut(string(r.Body), ":")
@@ -87,7 +93,7 @@ func (e *endpoint) Delete(_ context.Context, _ downstream.HTTPRequest, w downstr
 }
 
 // ServePipe writes back each message that it reads.
-func (e *endpoint) ServePipe(ctx context.Context, p conn.Pipe, _ string) error {
+func (e *endpoint) ServePipe(ctx context.Context, p conn.Pipe, _ *identity.Principal) error {
 	for {
 		b, err := p.Read(ctx)
 		if err != nil {
@@ -127,13 +133,14 @@ func listen(t *testing.T, change func(*transport.HTTPServerOptions)) *runningSer
 	o := transport.HTTPServerOptions{
 		Addr:     "127.0.0.1:0",
 		Endpoint: f.endpoint,
-		RecordRefusal: func(_ context.Context, _ *http.Request, status int, reason string) []byte {
+		RecordRefusal: func(_ context.Context, _ *http.Request, refusal transport.Refusal) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
-			f.refusals = append(f.refusals, fmt.Sprint(status, " ", reason))
-			return []byte(`{"refused":true}`)
+			f.refusals = append(f.refusals, fmt.Sprint(refusal.Status, " ",
+				cmp.Or(refusal.Detail, refusal.Reason)))
 		},
-		Limits: transport.HTTPServerLimits{Message: 1 << 20, Shutdown: 100 * time.Millisecond},
+		RefusalBody: func(string) []byte { return []byte(`{"refused":true}`) },
+		Limits:      transport.HTTPServerLimits{Message: 1 << 20, Shutdown: 100 * time.Millisecond},
 	}
 	if change != nil {
 		change(&o)
@@ -678,8 +685,7 @@ func TestHTTPServerShutsDown(t *testing.T) {
 
 func TestListenHTTPRefusesAddressesThatOtherMachinesReach(t *testing.T) {
 	o := transport.HTTPServerOptions{Endpoint: &endpoint{}, RecordRefusal: func(context.Context,
-		*http.Request, int, string) []byte {
-		return nil
+		*http.Request, transport.Refusal) {
 	}}
 	for _, addr := range []string{":0", "0.0.0.0:0", "[::]:0"} {
 		o.Addr = addr
@@ -687,11 +693,11 @@ func TestListenHTTPRefusesAddressesThatOtherMachinesReach(t *testing.T) {
 		if err == nil {
 			f.Close()
 		}
-		if err == nil || !strings.Contains(err.Error(), "insecure = true") {
-			t.Errorf("%s: got %v, want an error that names insecure = true", addr, err)
+		if err == nil || !strings.Contains(err.Error(), "[listen.auth]") {
+			t.Errorf("%s: got %v, want an error that names [listen.auth]", addr, err)
 		}
 	}
-	o.Addr, o.Insecure = "0.0.0.0:0", true
+	o.Addr, o.Authenticator = "0.0.0.0:0", nobody{}
 	f, err := transport.ListenHTTP(o)
 	if err != nil {
 		t.Fatal(err)
@@ -792,7 +798,101 @@ type blockedEndpoint struct {
 	end chan struct{}
 }
 
-func (e *blockedEndpoint) ServePipe(context.Context, conn.Pipe, string) error {
+func (e *blockedEndpoint) ServePipe(context.Context, conn.Pipe, *identity.Principal) error {
 	<-e.end
 	return nil
+}
+
+// nobody is an Authenticator that refuses every request.
+type nobody struct{}
+
+func (nobody) Authenticate(*http.Request) (*identity.Principal, *auth.Refusal) {
+	return nil, &auth.Refusal{Status: http.StatusUnauthorized, Reason: "no", Detail: "detail",
+		Header: http.Header{"Www-Authenticate": {"Bearer"}}}
+}
+
+func (nobody) Challenge(*identity.Principal, []string) http.Header { return nil }
+
+func (nobody) Revoked(*identity.Principal) *auth.Refusal { return nil }
+
+// Every path and method is authenticated before anything of the body is read. The detail is for the
+// record only.
+func TestRequestsAreAuthenticated(t *testing.T) {
+	f := listen(t, func(o *transport.HTTPServerOptions) {
+		o.SSE, o.Authenticator = true, nobody{}
+		o.RefusalBody = func(reason string) []byte { return []byte(reason) }
+	})
+	for _, tt := range []struct{ method, path string }{
+		{http.MethodPost, "/mcp"}, {http.MethodGet, "/mcp"}, {http.MethodDelete, "/mcp"},
+		{http.MethodGet, "/sse"}, {http.MethodPost, "/messages?sid=0"},
+	} {
+		unread := &unreadBody{}
+		r, err := http.NewRequest(tt.method, "http://"+f.addr+tt.path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tt.method == http.MethodPost {
+			r.Body, r.ContentLength = unread, 1<<10
+			r.Header.Set("Expect", "100-continue")
+		}
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, _ := io.ReadAll(answer.Body)
+		answer.Body.Close()
+		if answer.StatusCode != 401 || answer.Header.Get("WWW-Authenticate") != "Bearer" ||
+			string(b) != "no" {
+			t.Errorf("%s %s: got status %d, %v and %q, want 401 with a challenge", tt.method,
+				tt.path, answer.StatusCode, answer.Header, b)
+		}
+		if unread.read.Load() {
+			t.Errorf("%s %s: the body was read", tt.method, tt.path)
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.refusals) != 5 || f.refusals[0] != "401 detail" {
+		t.Errorf("got the refusals %q, want 5 with the detail", f.refusals)
+	}
+}
+
+// unreadBody is a body that is sent only if the server asks for it.
+type unreadBody struct{ read atomic.Bool }
+
+func (b *unreadBody) Read([]byte) (int, error) { b.read.Store(true); return 0, io.EOF }
+func (b *unreadBody) Close() error             { return nil }
+
+func TestHTTPServerServesDocumentsToAnyone(t *testing.T) {
+	server := listen(t, func(o *transport.HTTPServerOptions) {
+		o.Authenticator = nobody{}
+		o.Documents = []transport.Document{{Paths: []string{"/a.json", "/b/a.json"},
+			Body: []byte(`{"a":1}`)}}
+	})
+	for _, c := range []struct {
+		request string
+		status  int
+		body    string
+	}{
+		{"GET /a.json HTTP/1.1\nHost: HOST\n\n", 200, `{"a":1}`},
+		{"GET /b/a.json?x HTTP/1.1\nHost: HOST\nOrigin: https://a.example\n\n", 200, `{"a":1}`},
+		{"POST /a.json HTTP/1.1\nHost: HOST\nContent-Length: 0\n\n", 405, `{"refused":true}`},
+		{"OPTIONS /a.json HTTP/1.1\nHost: HOST\n\n", 405, `{"refused":true}`},
+		{"GET /a.json HTTP/1.1\nHost: evil.example\n\n", 403, `{"refused":true}`},
+		{"GET /b HTTP/1.1\nHost: HOST\n\n", 404, `{"refused":true}`},
+		{good, 401, `{"refused":true}`},
+	} {
+		r, body := server.do(t, c.request)
+		if r.StatusCode != c.status || body != c.body {
+			t.Errorf("%q: got status %d and %s, want %d and %s", c.request, r.StatusCode, body,
+				c.status, c.body)
+		}
+		if c.status == 200 && (r.Header.Get("Cache-Control") != "public, max-age=600" ||
+			r.Header.Get("Content-Type") != "application/json") {
+			t.Errorf("%q: got the headers %v", c.request, r.Header)
+		}
+	}
+	if got := server.refused(); len(got) != 5 {
+		t.Errorf("got the refusals %q, want 5", got)
+	}
 }

@@ -57,7 +57,11 @@ func (s *HTTPServer) allowOrigin(h http.Header, origin, host string) bool {
 		h.Set("Access-Control-Expose-Headers", "Mcp-Session-Id, WWW-Authenticate")
 		return true
 	}
-	return s.hosts.checked && strings.EqualFold(origin, "http://"+host)
+	scheme := "http://"
+	if s.o.TLS != nil {
+		scheme = "https://"
+	}
+	return s.hosts.checked && strings.EqualFold(origin, scheme+host)
 }
 
 // writePreflight writes the headers of the answer to a browser's preflight request. The caller has

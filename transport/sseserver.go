@@ -11,6 +11,7 @@ import (
 
 	"gatekit/core/conn"
 	"gatekit/core/downstream"
+	"gatekit/core/identity"
 )
 
 // In the HTTP+SSE transport of MCP 2024-11-05, a GET opens a stream. The first event of the stream
@@ -22,7 +23,7 @@ const (
 
 // sseServerPipe is the connection to one client of the HTTP+SSE transport.
 type sseServerPipe struct {
-	principal  string
+	principal  *identity.Principal
 	stream     downstream.Stream
 	posted     chan postedMessage
 	clientGone <-chan struct{}
@@ -73,7 +74,8 @@ func (p *sseServerPipe) Write(ctx context.Context, parts ...[]byte) error {
 }
 
 // serveSSE serves the GET of a client. It returns when the stream has ended.
-func (s *HTTPServer) serveSSE(w http.ResponseWriter, r *http.Request, principal string) {
+func (s *HTTPServer) serveSSE(w http.ResponseWriter, r *http.Request,
+	principal *identity.Principal) {
 	reply := &reply{server: s, w: w, r: r}
 	defer reply.end()
 	stream, err := reply.Stream(nil)
@@ -104,18 +106,25 @@ func (s *HTTPServer) serveSSE(w http.ResponseWriter, r *http.Request, principal 
 		Data: []byte(messagesPath + "?sid=" + sid)}) != nil {
 		return
 	}
-	if err := s.o.Endpoint.ServePipe(r.Context(), p, p.principal); err != nil && !errors.Is(err,
-		context.Canceled) {
+	ctx := r.Context()
+	if end := principal.Expiry(); !end.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, end)
+		defer cancel()
+	}
+	if err := s.o.Endpoint.ServePipe(ctx, p, p.principal); err != nil && !errors.Is(err,
+		context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
 		s.log.Warn("connection to client failed", "remote", r.RemoteAddr, "error", err)
 	}
 }
 
 // serveMessages serves a POST of a client that has an open stream.
-func (s *HTTPServer) serveMessages(w http.ResponseWriter, r *http.Request, principal string) {
+func (s *HTTPServer) serveMessages(w http.ResponseWriter, r *http.Request,
+	principal *identity.Principal) {
 	s.mu.Lock()
 	p := s.ssePipes[r.URL.Query().Get("sid")]
 	s.mu.Unlock()
-	if p == nil || p.principal != principal {
+	if p == nil || p.principal.ID() != principal.ID() {
 		// The answer does not show whether the session belongs to another principal or does not
 		// exist.
 		s.refuse(w, r, http.StatusNotFound, "there is no such session")

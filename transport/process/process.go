@@ -72,7 +72,7 @@ type Process struct {
 // Gatekit ends, for any reason, the rest of the group is killed. A process that left the group is
 // not killed.
 func Start(c Command) (*Process, error) {
-	path, err := findProgram(c.Path, c.Dir, c.Env)
+	path, err := FindProgram(c.Path, c.Dir, c.Env)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", c.Description, err)
 	}

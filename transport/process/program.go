@@ -31,8 +31,9 @@ func Environment(given map[string]string) []string {
 	return env
 }
 
-// findProgram returns the path of a program. It searches the PATH in env, not the PATH of Gatekit.
-func findProgram(path, dir string, env []string) (string, error) {
+// FindProgram returns the absolute path of a program, as Start finds it. It searches the PATH in
+// env, not the PATH of Gatekit.
+func FindProgram(path, dir string, env []string) (string, error) {
 	if dir != "" {
 		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 			return "", fmt.Errorf("working folder %s is not a folder\nhint: correct cwd", dir)

@@ -1,0 +1,304 @@
+package credentials
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+
+	"gatekit/transport/tokenstore"
+
+	"golang.org/x/oauth2"
+)
+
+// Login is an attempt of a user to log in to a server. It can be finished once.
+type Login struct {
+	// URL is the page of the authorization server that the user must open. It has no credentials.
+	URL string
+	// Issuer is the authorization server, and Scopes are what it is asked for.
+	Issuer string
+	Scopes []string
+
+	server    *Server
+	key       string // the principal whose login it is
+	endpoints *endpoints
+	client    Client
+	redirect  string
+	state     string
+	verifier  string // of PKCE
+}
+
+// BeginLogin discovers the authorization server and returns the URL at which the user logs in. The
+// authorization server sends the user to the URL that the function redirect returns, and Finish
+// takes the query of that request. The parameter of redirect is the URL of an earlier login that
+// the authorization server knows, or "".
+func (s *Server) BeginLogin(ctx context.Context, principal string,
+	redirect func(known string) (string, error)) (*Login, error) {
+	if err := s.askForChallenge(ctx); err != nil {
+		return nil, err
+	}
+	key := s.key(principal)
+	issuer, wanted, err := s.lastLogin(key)
+	if err != nil {
+		return nil, err
+	}
+	e, err := s.discover(ctx, s.lastChallenge(), issuer)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Contains(e.as.CodeChallengeMethodsSupported, "S256") {
+		return nil, fmt.Errorf("the authorization server %q does not offer PKCE with S256, "+
+			"without which codes can be stolen", e.as.Issuer)
+	}
+	page, err := url.Parse(e.as.AuthorizationEndpoint)
+	if err != nil || page.Host == "" || page.User != nil || page.Scheme != "https" &&
+		(page.Scheme != "http" || !isLoopback(page.Hostname())) {
+		return nil, errors.New("the authorization server has no page over https to log in at")
+	}
+	scopes, err := s.scopes(e, wanted)
+	if err != nil {
+		return nil, err
+	}
+	n := &Login{Issuer: e.as.Issuer, server: s, key: key, endpoints: e, Scopes: scopes,
+		state: rand.Text(), verifier: oauth2.GenerateVerifier()}
+	if n.client, n.redirect, err = s.loginClient(ctx, e, redirect); err != nil {
+		return nil, err
+	}
+	options := []oauth2.AuthCodeOption{oauth2.S256ChallengeOption(n.verifier),
+		oauth2.SetAuthURLParam("resource", e.resource)}
+	if s.addOfflineAccess(n) {
+		// OpenID Connect asks for the prompt together with the scope.
+		options = append(options, oauth2.SetAuthURLParam("prompt", "consent"))
+	}
+	config := oauth2.Config{ClientID: n.client.ID, RedirectURL: n.redirect, Scopes: n.Scopes,
+		Endpoint: oauth2.Endpoint{AuthURL: e.as.AuthorizationEndpoint}}
+	n.URL = config.AuthCodeURL(n.state, options...)
+	return n, nil
+}
+
+// isLoopback reports whether a host is a loopback address or localhost.
+func isLoopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
+}
+
+// offlineAccess is the scope with which some authorization servers issue refresh tokens.
+const offlineAccess = "offline_access"
+
+// addOfflineAccess adds this scope if the authorization server has it and max_scopes allows it.
+func (s *Server) addOfflineAccess(n *Login) bool {
+	if !slices.Contains(n.Scopes, offlineAccess) {
+		if !slices.Contains(n.endpoints.as.ScopesSupported, offlineAccess) ||
+			len(s.o.MaxScopes) > 0 && !slices.Contains(s.o.MaxScopes, offlineAccess) {
+			return false
+		}
+		n.Scopes = append(n.Scopes, offlineAccess)
+	}
+	return true
+}
+
+// lastLogin returns the authorization server to which the first login of the server pins all later
+// ones, or the configured one, and the scopes that the server has asked this principal for.
+func (s *Server) lastLogin(key string) (issuer string, wanted []string, err error) {
+	r, err := s.o.Store.Load(s.id(key))
+	if err == nil {
+		return cmp.Or(s.o.Issuer, r.AuthorizationServer), r.Wanted, nil
+	}
+	// A damaged record, or one of another key, is replaced by the login.
+	if s.o.Issuer != "" {
+		return s.o.Issuer, nil, nil
+	}
+	records, err := s.o.Store.List()
+	for _, r := range records {
+		if r.Kind == tokenstore.Login && r.Server == s.o.Name &&
+			slices.Contains(resourcesOf(s.o.URL), r.Resource) {
+			return r.AuthorizationServer, nil, nil
+		}
+	}
+	return "", nil, err
+}
+
+// askForChallenge asks the server without a token, for the challenge in its answer: with a GET and,
+// if the server does not answer that with 401, with a ping. A server that answers neither with 401
+// has no challenge.
+func (s *Server) askForChallenge(ctx context.Context) error {
+	const ping = `{"jsonrpc":"2.0","id":1,"method":"ping"}`
+	for _, ask := range []struct{ method, body, accept string }{
+		{http.MethodGet, "", "text/event-stream"},
+		{http.MethodPost, ping, "application/json, text/event-stream"},
+	} {
+		request, err := http.NewRequestWithContext(ctx, ask.method, s.o.URL,
+			strings.NewReader(ask.body))
+		if err != nil {
+			return err
+		}
+		request.Header.Set("Accept", ask.accept)
+		if ask.body != "" {
+			request.Header.Set("Content-Type", "application/json")
+		}
+		response, err := s.o.HTTP.Do(request)
+		if err != nil {
+			return err
+		}
+		response.Body.Close()
+		if response.StatusCode == http.StatusUnauthorized {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.challenge, s.isChallenged = readChallenge(response.Header), true
+			return nil
+		}
+	}
+	return nil
+}
+
+// Matches reports whether a query with which a user was sent back belongs to the login. Others
+// must not be given to Finish: anybody can make them.
+func (n *Login) Matches(query url.Values) bool {
+	return n.state != "" && query.Get("state") == n.state
+}
+
+// Finish takes the query with which the authorization server sent the user back, and stores the
+// tokens. It does not show texts of the query: another server may have made it.
+func (n *Login) Finish(ctx context.Context, query url.Values) (*tokenstore.Record, error) {
+	s, as := n.server, n.endpoints.as
+	fail := func(err error) (*tokenstore.Record, error) {
+		return nil, errors.Join(err, s.event(n.key, ActionRejected, "login at "+as.Issuer, err))
+	}
+	isOurs := n.Matches(query)
+	n.state = "" // once
+	iss, hasIss := query.Get("iss"), query.Has("iss")
+	switch {
+	case !isOurs:
+		return fail(errors.New("the answer belongs to no login, or to one that has ended"))
+	case as.AuthorizationResponseIssParameterSupported && !hasIss, hasIss && iss != as.Issuer:
+		return fail(fmt.Errorf("the answer is not of the authorization server %q", as.Issuer))
+	case query.Get("error") != "":
+		return fail(&tokenError{code: errorCode(query.Get("error"))})
+	case query.Get("code") == "":
+		return fail(errors.New("the answer has no code"))
+	}
+	t, err := s.requestToken(ctx, n.endpoints, n.client, grantCode, nil, url.Values{
+		"code": {query.Get("code")}, "redirect_uri": {n.redirect}, "code_verifier": {n.verifier}})
+	if err != nil {
+		return fail(errors.Join(err, s.forgetUnknown(n.client, as.Issuer, err)))
+	}
+	r := s.newRecord(n.key, n.endpoints, n.client, n.Scopes, t)
+	unlock, err := s.o.Store.Lock(ctx, r.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	// The login takes effect when it is stored. Before that, it must be recorded.
+	if err := s.event(n.key, ActionLogin, describe(r), nil); err != nil {
+		return nil, errors.Join(fmt.Errorf("record the login: %w", err), s.revoke(ctx, r))
+	}
+	if err := s.o.Store.Save(r); err != nil {
+		return fail(errors.Join(err, s.revoke(ctx, r)))
+	}
+	s.Forget(n.key)
+	return r, nil
+}
+
+// Forget drops the tokens of a principal from memory, because another process has stored or removed
+// a login.
+func (s *Server) Forget(principal string) {
+	l := s.login(s.key(principal))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.access, l.replacing, l.widening = "", attempts{}, attempts{}
+}
+
+// IsShared reports whether all principals share one login.
+func (s *Server) IsShared() bool { return s.o.Shared }
+
+// Logout revokes the tokens of a principal at the authorization server, if it has an endpoint for
+// that (RFC 7009), and removes them. If the revocation fails, the tokens are removed all the same,
+// and the error says so. If the principal is not logged in, the error matches fs.ErrNotExist.
+func (s *Server) Logout(ctx context.Context, principal string) error {
+	id := s.id(s.key(principal))
+	unlock, err := s.o.Store.Lock(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	r, err := s.o.Store.Load(id)
+	if errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	what := "the tokens were removed"
+	if err == nil {
+		what += ": " + describe(r)
+	}
+	if err := s.event(id.Principal, ActionLogout, what, err); err != nil {
+		return fmt.Errorf("record the logout: %w", err)
+	}
+	if err == nil {
+		err = s.revoke(ctx, r)
+	}
+	if deleteErr := s.o.Store.Delete(id); deleteErr != nil {
+		return errors.Join(deleteErr, s.event(id.Principal, ActionRejected,
+			"the tokens were not removed", deleteErr))
+	}
+	s.Forget(id.Principal)
+	if err != nil {
+		return errors.Join(fmt.Errorf("the tokens were removed here, and not revoked: %w", err),
+			s.event(id.Principal, ActionRejected, "the tokens were not revoked", err))
+	}
+	return nil
+}
+
+// revoke asks the authorization server to revoke the refresh token, or else the access token.
+func (s *Server) revoke(ctx context.Context, r *tokenstore.Record) error {
+	if s.o.Issuer != "" && r.AuthorizationServer != s.o.Issuer && r.ClientID == s.o.Client.ID {
+		return fmt.Errorf("they are of the issuer %q, and the client of the configuration is "+
+			"for %q", r.AuthorizationServer, s.o.Issuer) // which alone gets its secret
+	}
+	as, err := s.authServerMetadata(ctx, r.AuthorizationServer)
+	if err != nil || as.RevocationEndpoint == "" {
+		return err
+	}
+	token := r.Secrets.Refresh
+	if token == "" {
+		token = r.Secrets.Access
+	}
+	form, client := url.Values{"token": {token}}, s.clientOf(r)
+	supported := as.RevocationEndpointAuthMethodsSupported
+	if len(supported) == 0 {
+		supported = as.TokenEndpointAuthMethodsSupported
+	}
+	method, err := authenticate(client, as.Issuer, supported, form)
+	if err != nil {
+		return err
+	}
+	if method != methodBasic {
+		form.Set("client_id", client.ID)
+	}
+	if method == methodPost {
+		form.Set("client_secret", client.Secret)
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, as.RevocationEndpoint,
+		strings.NewReader(form.Encode()))
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	if method == methodBasic {
+		request.SetBasicAuth(url.QueryEscape(client.ID), url.QueryEscape(client.Secret))
+	}
+	response, err := s.o.HTTP.Do(request)
+	if err != nil {
+		return err
+	}
+	response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("the authorization server responded with HTTP %d", response.StatusCode)
+	}
+	return nil
+}

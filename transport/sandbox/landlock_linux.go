@@ -1,0 +1,232 @@
+//go:build amd64 || arm64
+
+package sandbox
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// minABI is the version of Landlock since Linux 6.2. Older ones cannot refuse that a file is
+	// cut off (truncate).
+	minABI = 3
+	// maxRules bounds the rules of a process. A folder that is granted entry by entry needs one for
+	// each entry.
+	maxRules = 20000
+)
+
+// Rights of Landlock, by what they need of an access. See landlock(7).
+const (
+	readRights    = unix.LANDLOCK_ACCESS_FS_READ_FILE
+	executeRights = unix.LANDLOCK_ACCESS_FS_EXECUTE
+	writeRights   = unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_REMOVE_DIR |
+		unix.LANDLOCK_ACCESS_FS_REMOVE_FILE | unix.LANDLOCK_ACCESS_FS_MAKE_CHAR |
+		unix.LANDLOCK_ACCESS_FS_MAKE_DIR | unix.LANDLOCK_ACCESS_FS_MAKE_REG |
+		unix.LANDLOCK_ACCESS_FS_MAKE_SOCK | unix.LANDLOCK_ACCESS_FS_MAKE_FIFO |
+		unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK | unix.LANDLOCK_ACCESS_FS_MAKE_SYM |
+		unix.LANDLOCK_ACCESS_FS_REFER | unix.LANDLOCK_ACCESS_FS_TRUNCATE
+	// fileRights are the rights that a rule for a file may have.
+	fileRights = unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE |
+		unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_TRUNCATE |
+		unix.LANDLOCK_ACCESS_FS_IOCTL_DEV | unix.LANDLOCK_ACCESS_FS_RESOLVE_UNIX
+)
+
+// rules is a set of rules of Landlock. The filter of seccomp depends only on two of the grants.
+type rules struct {
+	ruleset int // file descriptor of file
+	file    *os.File
+
+	grants  grants
+	handled uint64 // the rights that need a grant
+	count   int
+}
+
+// newRules makes the rules, and says what the kernel cannot hold.
+func newRules(g grants) (*rules, []string, error) {
+	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0,
+		unix.LANDLOCK_CREATE_RULESET_VERSION)
+	abi := int(version)
+	switch {
+	case errno != 0:
+		return nil, nil, &UnsupportedError{fmt.Sprintf("its kernel has no Landlock (%v)", errno)}
+	case abi < minABI:
+		return nil, nil, &UnsupportedError{fmt.Sprintf(
+			"it needs Landlock ABI %d (Linux 6.2), and this kernel has %d", minABI, abi)}
+	}
+	r := &rules{grants: g}
+	r.handled = readRights | executeRights | writeRights
+	attr := unix.LandlockRulesetAttr{}
+	size := unsafe.Offsetof(attr.Handled_access_net)
+	var notHeld []string
+	if !g.list {
+		r.handled |= unix.LANDLOCK_ACCESS_FS_READ_DIR
+	}
+	if abi >= 4 {
+		size = unsafe.Offsetof(attr.Scoped)
+		if g.noNetwork {
+			attr.Handled_access_net = unix.LANDLOCK_ACCESS_NET_BIND_TCP |
+				unix.LANDLOCK_ACCESS_NET_CONNECT_TCP
+		}
+	}
+	if abi >= 5 {
+		r.handled |= unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+	}
+	if abi >= 6 {
+		size = unsafe.Offsetof(attr.Quiet_access_fs)
+		attr.Scoped = unix.LANDLOCK_SCOPE_SIGNAL | unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET
+	} else {
+		notHeld = append(notHeld, "signals to other processes (needs Landlock ABI 6)")
+	}
+	if abi >= 9 {
+		r.handled |= unix.LANDLOCK_ACCESS_FS_RESOLVE_UNIX
+	} else if !g.noNetwork {
+		notHeld = append(notHeld, "connections to Unix sockets (needs Landlock ABI 9)")
+	}
+	attr.Handled_access_fs = r.handled
+	ruleset, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET,
+		uintptr(unsafe.Pointer(&attr)), size, 0)
+	if errno != 0 {
+		return nil, nil, &UnsupportedError{fmt.Sprintf("Landlock refuses the rules: %v", errno)}
+	}
+	unix.CloseOnExec(int(ruleset))
+	r.ruleset, r.file = int(ruleset), os.NewFile(ruleset, "ruleset")
+	for _, t := range g.trees {
+		if err := r.grant(t.path, t.access); err != nil {
+			r.close()
+			return nil, nil, err
+		}
+	}
+	return r, notHeld, nil
+}
+
+// grant grants access to a tree, apart from what is hidden or fixed. A rule cannot take anything
+// out of a tree, so a folder with a hidden or fixed file in it is granted entry by entry. Symbolic
+// links need no grant: Landlock judges the file that they lead to.
+func (r *rules) grant(path string, a access) error {
+	entire := true
+	for _, hidden := range r.grants.hidden {
+		if isWithin(path, hidden) {
+			return nil
+		}
+		entire = entire && !isWithin(hidden, path)
+	}
+	for _, fixed := range r.grants.fixed {
+		if isWithin(path, fixed) {
+			a &^= write
+		}
+	}
+	for _, fixed := range r.grants.fixed {
+		entire = entire && (a&write == 0 || !isWithin(fixed, path))
+	}
+	if entire {
+		return r.add(path, a)
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		// What cannot be listed is not granted.
+		return nil
+	}
+	for _, e := range entries {
+		if err := r.grant(filepath.Join(path, e.Name()), a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// add adds a rule for a file, or for a folder and everything in it.
+func (r *rules) add(path string, a access) error {
+	if r.count++; r.count > maxRules {
+		return fmt.Errorf("confine the server: more than %d files and folders must be granted one "+
+			"by one, the last is %s\nhint: keep the server's files apart from Gatekit's files "+
+			"and from the user's secrets", maxRules, path)
+	}
+	file, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil // the file is gone, or may not be reached by anybody
+	}
+	defer unix.Close(file)
+	var stat unix.Stat_t
+	if err := unix.Fstat(file, &stat); err != nil || stat.Mode&unix.S_IFMT == unix.S_IFLNK {
+		return nil
+	}
+	var rights uint64
+	if a&read != 0 {
+		rights |= readRights | unix.LANDLOCK_ACCESS_FS_READ_DIR
+	}
+	if a&write != 0 {
+		rights |= writeRights | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV |
+			unix.LANDLOCK_ACCESS_FS_RESOLVE_UNIX
+	}
+	if a&execute != 0 {
+		rights |= executeRights
+	}
+	rights &= r.handled
+	if stat.Mode&unix.S_IFMT != unix.S_IFDIR {
+		rights &= fileRights
+	}
+	if rights == 0 {
+		return nil
+	}
+	rule := unix.LandlockPathBeneathAttr{Allowed_access: rights, Parent_fd: int32(file)}
+	if _, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(r.ruleset),
+		unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&rule)), 0, 0, 0); errno != 0 {
+		return fmt.Errorf("confine the server: grant %s: %w", path, errno)
+	}
+	return nil
+}
+
+// enter confines the calling thread, which then must execute the program.
+func enter(ruleset int, noNetwork, strict bool) error {
+	filter, err := newFilter(noNetwork, strict)
+	if err != nil {
+		return err
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("confine the server: refuse new privileges: %w", err)
+	}
+	dropCapabilities()
+	if _, _, errno := unix.RawSyscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(ruleset), 0,
+		0); errno != 0 {
+		return fmt.Errorf("confine the server by Landlock: %w", errno)
+	}
+	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	_, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0,
+		uintptr(unsafe.Pointer(&program)))
+	runtime.KeepAlive(filter)
+	if errno != 0 {
+		return fmt.Errorf("confine the server by seccomp: %w", errno)
+	}
+	return nil
+}
+
+// keptCapabilities may be needed for files and ports by a server that runs as root, as in a
+// container. Others, such as CAP_PERFMON, go past Landlock.
+var keptCapabilities = []uintptr{unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER,
+	unix.CAP_FSETID, unix.CAP_KILL, unix.CAP_SETGID, unix.CAP_SETUID, unix.CAP_NET_BIND_SERVICE}
+
+// dropCapabilities takes the other capabilities from what the thread starts. It fails for users
+// that have none, and those cannot get any.
+// dropCapabilities takes the other capabilities from what the thread executes. It fails for users
+// that have none, and those cannot get any.
+func dropCapabilities() {
+	unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+	for c := uintptr(0); c <= unix.CAP_LAST_CAP; c++ {
+		if !slices.Contains(keptCapabilities, c) {
+			unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
+		}
+	}
+}
+
+func (r *rules) close() {
+	if r != nil {
+		r.file.Close() // again is harmless, and may happen at the same time
+	}
+}

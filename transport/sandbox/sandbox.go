@@ -1,0 +1,202 @@
+// Package sandbox confines the process of a stdio server. Without it, the server runs with all
+// rights of the user: it could read keys, change Gatekit's audit log, and approve its own requests.
+//
+// On Linux, the package uses Landlock for files and seccomp for system calls. Both hold for the
+// process and for everything that it starts, and cannot be undone. On other systems, New returns an
+// error for each level but Off.
+//
+// # Levels
+//
+// With Guard, the process reads all files but the secrets of the user (see newGrants) and the files
+// of Gatekit. It writes to its working folder, to a private temporary folder, to the files and
+// folders that its arguments name, and to the caches of package managers. It uses the network. A
+// working folder that contains the user's home folder is not granted.
+//
+// With Strict, the process reads only the system's programs and libraries, its own program, and
+// what Read, Write and Run name. It writes only to a private home folder and what Write names.
+// What it can write can only be executed in Run.
+//
+// With either level, the process cannot trace or signal processes outside of its sandbox, mount
+// file systems, load kernel modules, use the kernel's keys, or put characters into a terminal.
+//
+// # Known limits
+//
+//   - Names, sizes and times of all files can be seen (stat). With Guard, folders can also be
+//     listed.
+//   - Folders that contain a hidden or fixed file are granted entry by entry. What is created there
+//     later can be neither read nor written, and the process can create no files there.
+//   - A hard link to a hidden file, in a folder that is granted, can be read.
+//   - Before Landlock ABI 9 (see NotHeld), Guard cannot refuse connections to Unix sockets such as
+//     the user's D-Bus, which can start programs outside of the sandbox.
+//   - With Strict, the dynamic linker and interpreters execute programs that they can read: "sh
+//     ./x" runs a script of a folder that is writable.
+//   - The modes, owners, times and extended attributes of files of the same user can be changed
+//     everywhere.
+//   - The command lines of other processes can be read, and with Guard also other terminals and the
+//     shared memory of the user (/dev/pts, /dev/shm).
+//   - With Guard, the process can read the private folders of other servers. It can change the
+//     caches of package managers, which hold programs that other servers run, and what other
+//     programs run from its working folder, such as .git/hooks.
+//   - The secrets of the user are a list of known places. With Strict, a file that the arguments
+//     name grants reading of the package that it belongs to.
+//   - With Guard, the process can create user namespaces.
+//   - The number of processes is not limited. That needs cgroups.
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Level says how much a process may do.
+type Level string
+
+// The levels. The zero value is no level and is refused by New.
+const (
+	Off    Level = "off"    // everything that the user may do
+	Guard  Level = "guard"  // everything but secrets and changes outside of its own folders
+	Strict Level = "strict" // only what is named
+)
+
+// Settings holds the grants of the operator. All paths are absolute.
+type Settings struct {
+	Level Level
+	Read  []string // files and folders that the process may read and execute
+	Write []string // files and folders that it may read and write, but with Strict not execute
+	Run   []string // files and folders that it may read, write and execute
+	// NoNetwork refuses all sockets but pairs of connected Unix sockets.
+	NoNetwork bool
+}
+
+// Launch says what is confined.
+type Launch struct {
+	Program string   // absolute path
+	Args    []string // without the program's name
+	Dir     string   // working folder; absolute
+	Env     []string // the whole environment
+	// Given holds the names of the variables of Env that the operator set. New changes none of
+	// them.
+	Given []string
+	// Hidden holds files and folders that the process may neither read nor write, whatever Settings
+	// says. Fixed holds files and folders that it may not write.
+	Hidden, Fixed []string
+}
+
+// Sandbox confines one process. Close it after the process has ended.
+type Sandbox struct {
+	// Env is the environment for the process, with TMPDIR and with Strict also HOME changed to a
+	// private folder.
+	Env []string
+	// NotHeld says in a few words each what this kernel cannot refuse.
+	NotHeld []string
+
+	rules   *rules // nil with Off
+	private string // folder to remove; "" is none
+}
+
+// UnsupportedError reports that this system cannot confine processes as the settings demand.
+type UnsupportedError struct{ Reason string }
+
+func (e *UnsupportedError) Error() string {
+	return "this system cannot confine the server: " + e.Reason
+}
+
+// New prepares the sandbox of one process. With Off, the Sandbox does nothing. If the system cannot
+// hold the level, the error is an *UnsupportedError.
+func New(s Settings, l Launch) (*Sandbox, error) {
+	if s.Level == Off {
+		return &Sandbox{Env: l.Env}, nil
+	}
+	if s.Level != Guard && s.Level != Strict {
+		return nil, fmt.Errorf("sandbox level %q is unknown: the levels are off, guard and strict",
+			s.Level)
+	}
+	for _, p := range slices.Concat(s.Read, s.Write, s.Run) {
+		if _, err := os.Stat(p); err != nil {
+			return nil, fmt.Errorf("the sandbox grants %s: %w\nhint: create it, or correct the "+
+				"path", p, errors.Unwrap(err))
+		}
+	}
+	private, err := os.MkdirTemp("", "gatekit-sandbox-")
+	if err != nil {
+		return nil, fmt.Errorf("make a private folder for the server: %w", err)
+	}
+	b := &Sandbox{Env: l.Env, private: private}
+	b.setEnv(l.Given, "TMPDIR", private)
+	homes := homeFolders(l.Env)
+	if s.Level == Strict {
+		b.setEnv(l.Given, "HOME", private)
+	}
+	if b.rules, b.NotHeld, err = newRules(newGrants(s, l, homes, private)); err != nil {
+		b.Close()
+		return nil, err
+	}
+	return b, nil
+}
+
+// Launcher is the argv[0] of a process of this program that confines itself and then becomes the
+// confined program. Package sandbox does that before main runs. A thread of Gatekit must not
+// confine itself: the confined program could then trace and signal that thread, since Landlock
+// allows both within one sandbox.
+const Launcher = "gatekit-sandbox"
+
+// Launch returns how to start a program in the sandbox: its path, its name (argv[0]; "" is the
+// path), its arguments, and the files that it must get from number 3 on. Without a sandbox, these
+// are the program itself and its arguments.
+func (b *Sandbox) Launch(program string, args []string) (path, name string, launchArgs []string,
+	files []*os.File) {
+	if b.rules == nil {
+		return program, "", args, nil
+	}
+	return b.rules.launch(program, args)
+}
+
+// Release closes the files of Launch, which the process has by now.
+func (b *Sandbox) Release() { b.rules.close() }
+
+// Close removes the private folder of the process.
+func (b *Sandbox) Close() error {
+	b.rules.close()
+	if b.private == "" {
+		return nil
+	}
+	return os.RemoveAll(b.private)
+}
+
+// setEnv sets a variable, unless the operator has set it.
+func (b *Sandbox) setEnv(given []string, name, value string) {
+	if slices.Contains(given, name) {
+		return
+	}
+	env := slices.DeleteFunc(slices.Clone(b.Env), func(e string) bool {
+		return strings.HasPrefix(e, name+"=")
+	})
+	b.Env = append(env, name+"="+value)
+}
+
+// homeFolders returns the home folder of the process, of Gatekit and of the user. They can differ.
+func homeFolders(env []string) []string {
+	homes := []string{variable(env, "HOME"), os.Getenv("HOME")}
+	if u, err := user.Current(); err == nil {
+		homes = append(homes, u.HomeDir)
+	}
+	homes = slices.DeleteFunc(homes, func(h string) bool { return !filepath.IsAbs(h) })
+	if len(homes) == 0 {
+		homes = []string{"/"}
+	}
+	return homes
+}
+
+func variable(env []string, name string) string {
+	for _, e := range slices.Backward(env) {
+		if v, ok := strings.CutPrefix(e, name+"="); ok {
+			return v
+		}
+	}
+	return ""
+}

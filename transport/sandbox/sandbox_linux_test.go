@@ -1,0 +1,591 @@
+//go:build amd64 || arm64
+
+package sandbox_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"gatekit/transport/sandbox"
+)
+
+// The test program runs itself as the confined process: with this variable, it makes one attempt.
+const attemptVariable = "GATEKIT_SANDBOX_ATTEMPT"
+
+func TestMain(m *testing.M) {
+	if name := os.Getenv(attemptVariable); name != "" {
+		if err := attempts[name](os.Args[1:]); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// attempts holds the actions of a hostile server. Each returns nil if it succeeded.
+var attempts = map[string]func(args []string) error{
+	"read":    func(args []string) error { _, err := os.ReadFile(args[0]); return err },
+	"list":    func(args []string) error { _, err := os.ReadDir(args[0]); return err },
+	"create":  func(args []string) error { return os.WriteFile(args[0], []byte("x"), 0o600) },
+	"append":  appendTo,
+	"cut off": func(args []string) error { return os.Truncate(args[0], 0) },
+	"remove":  func(args []string) error { return os.Remove(args[0]) },
+	"rename":  func(args []string) error { return os.Rename(args[0], args[1]) },
+	"make a link, read it": func(args []string) error {
+		if err := os.Symlink(args[0], args[1]); err != nil {
+			return err
+		}
+		_, err := os.ReadFile(args[1])
+		return err
+	},
+	"hard link, read it": func(args []string) error {
+		if err := os.Link(args[0], args[1]); err != nil {
+			return err
+		}
+		_, err := os.ReadFile(args[1])
+		return err
+	},
+	"child reads":     func(args []string) error { return exec.Command("cat", args[0]).Run() },
+	"open as path":    openAsPath,
+	"mount namespace": mountNamespace,
+	"run a copy of true": func(args []string) error {
+		b, err := os.ReadFile("/bin/true")
+		if err == nil {
+			err = os.WriteFile(args[0], b, 0o700)
+		}
+		if err == nil {
+			err = exec.Command(args[0]).Run()
+		}
+		return err
+	},
+	"run from memory": runFromMemory,
+	"signal":          func(args []string) error { return syscall.Kill(number(args[0]), 0) },
+	"trace":           func(args []string) error { return syscall.PtraceAttach(number(args[0])) },
+	"read memory": func(args []string) error {
+		buffer := make([]byte, 8)
+		_, err := unix.ProcessVMReadv(number(args[0]),
+			[]unix.Iovec{{Base: &buffer[0], Len: 8}}, []unix.RemoteIovec{{Base: 0, Len: 8}}, 0)
+		if errors.Is(err, unix.EFAULT) {
+			return nil // the address is wrong, the process can be read
+		}
+		return err
+	},
+	"tcp": func(args []string) error { return dial("tcp", args[0]) },
+	"udp": func([]string) error { return dial("udp", "127.0.0.1:9") },
+	"listen": func([]string) error {
+		_, err := net.Listen("tcp", "127.0.0.1:0")
+		return err
+	},
+	"unix socket":     func(args []string) error { return dial("unix", args[0]) },
+	"abstract socket": func(args []string) error { return dial("unix", "@"+args[0]) },
+	"netlink":         socket(unix.AF_NETLINK, unix.SOCK_RAW),
+	"vsock":           socket(unix.AF_VSOCK, unix.SOCK_STREAM),
+	"io_uring": func([]string) error {
+		var params [120]byte
+		file, _, errno := unix.Syscall(unix.SYS_IO_URING_SETUP, 1,
+			uintptr(unsafe.Pointer(&params[0])), 0)
+		if errno != 0 {
+			return errno
+		}
+		return unix.Close(int(file))
+	},
+	"pair of sockets": func([]string) error {
+		_, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+		return err
+	},
+	"read a parent's thread": func([]string) error {
+		return forThreads(func(id string) error {
+			_, err := os.ReadFile("/proc/" + id + "/environ")
+			return err
+		})
+	},
+	"signal a parent's thread": func([]string) error {
+		return forThreads(func(id string) error { return syscall.Kill(number(id), 0) })
+	},
+	"read a file number": func(args []string) error {
+		_, err := unix.Read(number(args[0]), make([]byte, 1))
+		return err
+	},
+	"set-uid program": func([]string) error {
+		if v, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0); v != 0 || err != nil {
+			return errors.New("no new privileges")
+		}
+		return nil
+	},
+}
+
+// forThreads returns nil if f succeeds for any thread of the parent process.
+func forThreads(f func(id string) error) error {
+	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", os.Getppid()))
+	if err != nil {
+		return err
+	}
+	err = errors.New("no threads")
+	for _, task := range tasks {
+		if err = f(task.Name()); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+func appendTo(args []string) error {
+	f, err := os.OpenFile(args[0], os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// openAsPath opens the folder of a file without any right, and then the file below it.
+func openAsPath(args []string) error {
+	folder, err := unix.Open(filepath.Dir(args[0]), unix.O_PATH, 0)
+	if err != nil {
+		return err
+	}
+	_, err = unix.Openat(folder, filepath.Base(args[0]), unix.O_RDONLY, 0)
+	return err
+}
+
+func mountNamespace([]string) error {
+	return (&exec.Cmd{Path: "/bin/true", SysProcAttr: &syscall.SysProcAttr{
+		Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNS,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
+	}}).Run()
+}
+
+func runFromMemory([]string) error {
+	b, err := os.ReadFile("/bin/true")
+	if err != nil {
+		return err
+	}
+	file, err := unix.MemfdCreate("x", 0)
+	if err != nil {
+		return err
+	}
+	if _, err := unix.Write(file, b); err != nil {
+		return err
+	}
+	return exec.Command("/proc/" + strconv.Itoa(os.Getpid()) + "/fd/" + strconv.Itoa(file)).Run()
+}
+
+func dial(network, address string) error {
+	c, err := net.Dial(network, address)
+	if err != nil {
+		return err
+	}
+	return c.Close()
+}
+
+func socket(family, kind int) func([]string) error {
+	return func([]string) error { _, err := unix.Socket(family, kind, 0); return err }
+}
+
+func number(s string) int { n, _ := strconv.Atoi(s); return n }
+
+// place is a home folder with secrets, Gatekit's files, and what the server may use.
+type place struct {
+	home, secret, state, log, config, work, data, outside, tcp, unixSocket string
+
+	args []string // of the confined program, as the sandbox sees them
+}
+
+func newPlace(t *testing.T) place {
+	t.Helper()
+	home := t.TempDir()
+	p := place{home: home, secret: filepath.Join(home, ".ssh/id_ed25519"),
+		state: filepath.Join(home, ".local/state/gatekit"), work: filepath.Join(home, "work"),
+		data: filepath.Join(home, "data"), outside: filepath.Join(home, "documents")}
+	p.log = filepath.Join(p.work, "audit.jsonl")
+	p.config = filepath.Join(p.work, "gatekit.toml")
+	for _, file := range []string{p.secret, filepath.Join(p.state, "gatekit.key"), p.log, p.config,
+		filepath.Join(p.data, "in.txt"), filepath.Join(p.outside, "letter.txt"),
+		filepath.Join(p.work, "notes.txt")} {
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte("text"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.unixSocket = filepath.Join(p.work, "s")
+	unixSocket, err := net.Listen("unix", p.unixSocket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	abstract, err := net.Listen("unix", "@"+p.unixSocket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { tcp.Close(); unixSocket.Close(); abstract.Close() })
+	p.tcp = tcp.Addr().String()
+	return p
+}
+
+// run makes an attempt in a new process, with a sandbox of these settings.
+func (p place) run(t *testing.T, s sandbox.Settings, attempt string,
+	args ...string) (string, error) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Level == sandbox.Strict {
+		s.Read = append(s.Read, self) // the test program lies in a folder of the go command
+	}
+	b, err := sandbox.New(s, sandbox.Launch{Program: self, Args: p.args, Dir: p.work, Env: []string{
+		"PATH=/usr/bin:/bin", "HOME=" + p.home, attemptVariable + "=" + attempt,
+		"GORACE=atexit_sleep_ms=0"},
+		Hidden: []string{p.state, p.log, filepath.Join(p.work, "audit-later.jsonl")},
+		Fixed:  []string{p.config}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	for i, a := range args {
+		args[i] = strings.ReplaceAll(a, "{private}", privateFolder(b.Env))
+	}
+	path, name, args, files := b.Launch(self, args)
+	cmd := &exec.Cmd{Path: path, Args: append([]string{name}, args...), Dir: p.work, Env: b.Env,
+		ExtraFiles: files}
+	var output strings.Builder
+	cmd.Stdout, cmd.Stderr = &output, &output
+	err = cmd.Run()
+	if err != nil && !errors.As(err, new(*exec.ExitError)) {
+		t.Fatalf("%s: %v", attempt, err)
+	}
+	return output.String(), err
+}
+
+func privateFolder(env []string) string {
+	for _, e := range env {
+		if v, ok := strings.CutPrefix(e, "TMPDIR="); ok {
+			return v
+		}
+	}
+	return "/nonexistent"
+}
+
+func abi(t *testing.T) int {
+	t.Helper()
+	v, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0,
+		unix.LANDLOCK_CREATE_RULESET_VERSION)
+	if errno != 0 {
+		t.Skipf("this kernel has no Landlock: %v", errno)
+	}
+	return int(v)
+}
+
+// Each attempt succeeds without a sandbox, so its failure inside proves something.
+func TestAttemptsFailInside(t *testing.T) {
+	version := abi(t)
+	const both, strictOnly = "guard strict", "strict"
+	victim := exec.Command("sleep", "600")
+	if err := victim.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer victim.Wait()
+	defer victim.Process.Kill()
+	other := strconv.Itoa(victim.Process.Pid)
+	for i, test := range []struct {
+		attempt string
+		args    []string
+		fails   string // levels
+		minABI  int
+	}{
+		{"read", []string{"{home}/.ssh/id_ed25519"}, both, 0},
+		{"read", []string{"{home}/work/../.ssh/id_ed25519"}, both, 0},
+		{"read", []string{"/proc/self/root/{home}/.ssh/id_ed25519"}, both, 0},
+		{"child reads", []string{"{home}/.ssh/id_ed25519"}, both, 0},
+		{"open as path", []string{"{home}/.ssh/id_ed25519"}, both, 0},
+		{"make a link, read it", []string{"{home}/.ssh/id_ed25519", "{private}/link"}, both, 0},
+		{"hard link, read it", []string{"{home}/.ssh/id_ed25519", "{private}/link"}, both, 0},
+		{"rename", []string{"{home}/.ssh/id_ed25519", "{private}/moved"}, both, 0},
+		{"rename", []string{"{home}/.ssh", "{private}/moved"}, both, 0},
+		{"remove", []string{"{home}/.ssh/id_ed25519"}, both, 0},
+		{"read", []string{"{home}/.local/state/gatekit/gatekit.key"}, both, 0},
+		{"create", []string{"{home}/.local/state/gatekit/approved"}, both, 0},
+		{"read", []string{"{home}/work/audit.jsonl"}, both, 0},
+		{"append", []string{"{home}/work/audit.jsonl"}, both, 0},
+		{"cut off", []string{"{home}/work/audit.jsonl"}, both, 0},
+		{"remove", []string{"{home}/work/audit.jsonl"}, both, 0},
+		{"create", []string{"{home}/work/audit-later.jsonl"}, both, 0},
+		{"append", []string{"{home}/work/gatekit.toml"}, both, 0},
+		{"remove", []string{"{home}/work/gatekit.toml"}, both, 0},
+		{"rename", []string{"{home}/work", "{home}/elsewhere"}, both, 0},
+		{"create", []string{"{home}/documents/new.txt"}, both, 0},
+		{"cut off", []string{"{home}/documents/letter.txt"}, both, 0},
+		{"read", []string{"{home}/documents/letter.txt"}, strictOnly, 0},
+		{"list", []string{"{home}/documents"}, strictOnly, 0},
+		{"run a copy of true", []string{"{private}/true"}, strictOnly, 0},
+		{"run from memory", nil, strictOnly, 0},
+		{"mount namespace", nil, both, 0},
+		{"read", []string{"/proc/" + other + "/environ"}, both, 0},
+		{"signal", []string{other}, both, 6},
+		{"trace", []string{other}, both, 0},
+		{"read memory", []string{other}, both, 0},
+		{"io_uring", nil, both, 0},
+		{"set-uid program", nil, both, 0},
+		{"tcp", []string{"{tcp}"}, strictOnly, 0},
+		{"udp", nil, strictOnly, 0},
+		{"listen", nil, strictOnly, 0},
+		{"unix socket", []string{"{home}/work/s"}, strictOnly, 0},
+		{"abstract socket", []string{"{home}/work/s"}, both, 6},
+		{"netlink", nil, strictOnly, 0},
+		{"vsock", nil, strictOnly, 0},
+	} {
+		t.Run(fmt.Sprintf("%s %d", test.attempt, i), func(t *testing.T) {
+			if version < test.minABI {
+				t.Skipf("needs Landlock ABI %d, this kernel has %d", test.minABI, version)
+			}
+			for _, level := range []sandbox.Level{sandbox.Off, sandbox.Guard, sandbox.Strict} {
+				p := newPlace(t)
+				var args []string
+				for _, a := range test.args {
+					a = strings.ReplaceAll(a, "{home}", p.home)
+					if level == sandbox.Off { // it has no private folder
+						a = strings.ReplaceAll(a, "{private}", p.outside)
+					}
+					args = append(args, strings.ReplaceAll(a, "{tcp}", p.tcp))
+				}
+				output, err := p.run(t, sandbox.Settings{Level: level,
+					NoNetwork: level == sandbox.Strict}, test.attempt, args...)
+				failed, want := err != nil, strings.Contains(test.fails, string(level))
+				switch {
+				case level == sandbox.Off && failed && mayBeRefused[test.attempt]:
+					t.Skipf("fails also without a sandbox: %s", output)
+				case failed != want:
+					t.Errorf("level %s, %v: failed is %v: %s", level, args, failed, output)
+				}
+			}
+		})
+	}
+}
+
+// mayBeRefused are attempts that kernels and containers may refuse to everybody.
+var mayBeRefused = map[string]bool{"mount namespace": true, "trace": true, "read memory": true,
+	"io_uring": true, "vsock": true, "set-uid program": true}
+
+func TestWhatIsGrantedWorks(t *testing.T) {
+	abi(t)
+	guard := sandbox.Settings{Level: sandbox.Guard}
+	strict := sandbox.Settings{Level: sandbox.Strict, NoNetwork: true}
+	for _, test := range []struct {
+		settings sandbox.Settings
+		grant    string // "read", "write" or "run": of the folder data
+		attempt  string
+		args     []string
+	}{
+		{guard, "", "read", []string{"{home}/documents/letter.txt"}},
+		{guard, "", "append", []string{"{home}/work/notes.txt"}},
+		{guard, "", "create", []string{"{private}/x"}},
+		{guard, "", "run a copy of true", []string{"{private}/true"}},
+		{guard, "", "tcp", []string{"{tcp}"}},
+		{guard, "", "listen", nil},
+		{guard, "", "child reads", []string{"/etc/passwd"}},
+		{guard, "write", "create", []string{"{home}/data/new.txt"}},
+		{strict, "", "create", []string{"{private}/x"}},
+		{strict, "", "child reads", []string{"/etc/passwd"}},
+		{strict, "", "pair of sockets", nil},
+		{strict, "read", "read", []string{"{home}/data/in.txt"}},
+		{strict, "read", "list", []string{"{home}/data"}},
+		{strict, "write", "create", []string{"{home}/data/new.txt"}},
+		{strict, "write", "cut off", []string{"{home}/data/in.txt"}},
+		{strict, "run", "run a copy of true", []string{"{home}/data/true"}},
+	} {
+		t.Run(fmt.Sprint(test.settings.Level, test.grant, test.attempt), func(t *testing.T) {
+			p := newPlace(t)
+			switch s := &test.settings; test.grant {
+			case "read":
+				s.Read = []string{p.data}
+			case "write":
+				s.Write = []string{p.data}
+			case "run":
+				s.Run = []string{p.data}
+			}
+			var args []string
+			for _, a := range test.args {
+				a = strings.ReplaceAll(a, "{home}", p.home)
+				args = append(args, strings.ReplaceAll(a, "{tcp}", p.tcp))
+			}
+			if output, err := p.run(t, test.settings, test.attempt, args...); err != nil {
+				t.Errorf("refused: %s", output)
+			}
+		})
+	}
+}
+
+// Reading is granted, writing is not.
+func TestReadIsNotWrite(t *testing.T) {
+	abi(t)
+	p := newPlace(t)
+	s := sandbox.Settings{Level: sandbox.Strict, Read: []string{p.data}}
+	if _, err := p.run(t, s, "create", filepath.Join(p.data, "new.txt")); err == nil {
+		t.Error("a file is created in a folder that may only be read")
+	}
+	s = sandbox.Settings{Level: sandbox.Strict, Write: []string{p.data}}
+	if _, err := p.run(t, s, "run a copy of true", filepath.Join(p.data, "true")); err == nil {
+		t.Error("a program runs from a folder that may be written")
+	}
+}
+
+// A secret that the operator names is granted, but Gatekit's own files never are.
+func TestGrantsOfTheOperator(t *testing.T) {
+	abi(t)
+	p := newPlace(t)
+	s := sandbox.Settings{Level: sandbox.Guard, Read: []string{filepath.Dir(p.secret), p.state}}
+	if output, err := p.run(t, s, "read", p.secret); err != nil {
+		t.Errorf("a named secret cannot be read: %s", output)
+	}
+	if _, err := p.run(t, s, "read", filepath.Join(p.state, "gatekit.key")); err == nil {
+		t.Error("Gatekit's key can be read")
+	}
+}
+
+// The process may have replaced a folder that its arguments name by a link, before it was started
+// again.
+func TestLinksInWrittenFoldersAreNotFollowed(t *testing.T) {
+	abi(t)
+	for _, arg := range []string{"./link", "--db=./link", "link/letter.txt"} {
+		p := newPlace(t)
+		p.args = []string{arg}
+		if err := os.Symlink(p.outside, filepath.Join(p.work, "link")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.run(t, sandbox.Settings{Level: sandbox.Guard}, "cut off",
+			filepath.Join(p.outside, "letter.txt")); err == nil {
+			t.Errorf("%s: a file outside is cut off", arg)
+		}
+	}
+}
+
+// The configuration may be a link, which the process could replace.
+func TestLinksToFixedFilesCannotBeReplaced(t *testing.T) {
+	abi(t)
+	p := newPlace(t)
+	target := filepath.Join(p.outside, "gatekit.toml")
+	if err := os.Rename(p.config, target); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(target, p.config); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.run(t, sandbox.Settings{Level: sandbox.Guard}, "remove", p.config); err == nil {
+		t.Error("the link is removed")
+	}
+}
+
+// Also the user's secrets are hidden if the server has another home folder.
+func TestSecretsOfOtherHomesAreHidden(t *testing.T) {
+	abi(t)
+	p := newPlace(t)
+	t.Setenv("HOME", p.home)
+	secret := p.secret
+	p.home = t.TempDir()
+	if _, err := p.run(t, sandbox.Settings{Level: sandbox.Guard}, "read", secret); err == nil {
+		t.Error("the secret of Gatekit's home is read")
+	}
+}
+
+// A client often starts a server in the home folder. That grants nothing.
+func TestHomeAsWorkingFolderIsNotGranted(t *testing.T) {
+	abi(t)
+	p := newPlace(t)
+	p.work = p.home
+	if _, err := p.run(t, sandbox.Settings{Level: sandbox.Guard}, "cut off",
+		filepath.Join(p.outside, "letter.txt")); err == nil {
+		t.Error("the home folder is granted, because it is the working folder")
+	}
+}
+
+// The confined process must not reach the process that started it through any of its threads.
+func TestThreadsOfTheParentCannotBeReached(t *testing.T) {
+	abi(t)
+	p := newPlace(t)
+	for range 64 {
+		go func() {
+			runtime.LockOSThread() // and never unlock, so that there are many threads
+			select {}
+		}()
+	}
+	for _, attempt := range []string{"read a parent's thread", "signal a parent's thread"} {
+		if output, err := p.run(t, sandbox.Settings{Level: sandbox.Off}, attempt); err != nil {
+			t.Fatalf("%s fails also without a sandbox: %s", attempt, output)
+		}
+		for _, level := range []sandbox.Level{sandbox.Guard, sandbox.Strict} {
+			if _, err := p.run(t, sandbox.Settings{Level: level}, attempt); err == nil {
+				t.Errorf("level %s: %s succeeds", level, attempt)
+			}
+		}
+	}
+}
+
+// Files that Gatekit inherited without close-on-exec stay out of the sandbox.
+func TestInheritedFilesAreClosed(t *testing.T) {
+	abi(t)
+	p := newPlace(t)
+	file, err := unix.Open(p.secret, unix.O_RDONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(file)
+	args := []string{strconv.Itoa(file)}
+	if output, err := p.run(t, sandbox.Settings{Level: sandbox.Off}, "read a file number",
+		args...); err != nil {
+		t.Fatalf("fails also without a sandbox: %s", output)
+	}
+	if _, err := p.run(t, sandbox.Settings{Level: sandbox.Guard}, "read a file number",
+		args...); err == nil {
+		t.Error("the confined process reads a file that its parent had opened")
+	}
+}
+
+func TestSettingsAreChecked(t *testing.T) {
+	for _, s := range []sandbox.Settings{{}, {Level: "lax"},
+		{Level: sandbox.Strict, Read: []string{"/does/not/exist"}}} {
+		if b, err := sandbox.New(s, sandbox.Launch{Dir: "/"}); err == nil {
+			b.Close()
+			t.Errorf("%+v: no error", s)
+		}
+	}
+}
+
+func TestPrivateFolderIsRemoved(t *testing.T) {
+	abi(t)
+	b, err := sandbox.New(sandbox.Settings{Level: sandbox.Strict}, sandbox.Launch{
+		Program: "/bin/true", Dir: "/", Env: []string{"HOME=/root", "TMPDIR=/tmp"},
+		Given: []string{"HOME"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := privateFolder(b.Env)
+	if _, err := os.Stat(folder); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(b.Env, " "); !strings.Contains(got, "HOME=/root") {
+		t.Errorf("a variable that the operator set is changed: %s", got)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(folder); err == nil {
+		t.Errorf("%s is left", folder)
+	}
+}

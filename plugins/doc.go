@@ -58,6 +58,12 @@
 // The stages in the isolated process do not share the memory of those in the main process. What a
 // stage hid from a list stays hidden, because the pipeline remembers it.
 //
+// # Why verdicts on definitions are kept
+//
+// Clients ask for the same lists again and again. A stage may promise that its verdict on a
+// definition depends only on the bytes (Reuse in plugin.proto). The process then keeps the verdict
+// (keptVerdicts) and asks the stage only about definitions that are new, see docs/decisions/0018.
+//
 // # Why a stage outlives its configuration
 //
 // A call can take minutes, and uses the stages of the configuration under which it began. A stage
@@ -68,7 +74,8 @@
 // spec.go has the configuration of one plugin, host.go the host, set.go the plugins of one
 // configuration, and stage.go a plugin in the pipeline. supervisor.go keeps a process running,
 // process.go starts and ends a process, with the help of runner.go, program.go and memory_linux.go.
-// inspect.go sends messages to a process over the streams of streams.go, which are sockets or gRPC
+// reuse.go finds the verdicts that keptverdicts.go keeps, and asks about other messages. inspect.go
+// sends messages to a process over the streams of streams.go, which are sockets or gRPC
 // streams. isolated.go has the isolated process, and offenses.go remembers which messages go to it.
 // status.go reports the state of all main processes.
 package plugins

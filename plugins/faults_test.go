@@ -13,8 +13,9 @@ import (
 )
 
 func TestFaultyPluginDenies(t *testing.T) {
+	messages := messagesByKind
 	if testing.Short() {
-		t.Skip("left out by -short: starts a plugin for each fault and kind of message")
+		messages = map[string]func(string) *mcp.Message{"a request": messages["a request"]}
 	}
 	for _, c := range []struct {
 		program, instruction string
@@ -35,6 +36,8 @@ func TestFaultyPluginDenies(t *testing.T) {
 		{"an edit that is not JSON", "x", "edit", false, 0},
 		{"an edit with the action allow", "x", "edits without the action modify", false, 0},
 		{"a reason of 10 MiB", "x", "is too large", false, 0},
+		{"a reason of 20 MiB", "x", "the response is too large", false, 0},
+		{"a verdict that is a byte too large", "x", "is too large", false, 0},
 		{"a gRPC error", "x", "no answer from the plugin: no", false, 0},
 		{"the end of the stream", "x", "no answer from the plugin", false, 0},
 		{"socket: another sequence number", "x", "the response has sequence number", false, 0},
@@ -57,7 +60,7 @@ func TestFaultyPluginDenies(t *testing.T) {
 				s.Timeout = time.Second // each message waits this long
 			}
 			h := startHost(t, s)
-			for kind, newMessage := range messagesByKind {
+			for kind, newMessage := range messages {
 				lostBefore := h.eventCount("scripted plugin_lost")
 				for range max(c.messages, 1) {
 					_, err := h.pass(newMessage(c.instruction))

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 	"gatekit/plugins"
@@ -53,6 +54,7 @@ type testHost struct {
 	t      *testing.T
 	host   *plugins.Host
 	set    *plugins.Set
+	specs  []plugins.Spec     // set by tests that make more than one pipeline
 	pipe   *pipeline.Pipeline // of the set that was loaded last
 	record *recorder
 	dir    string
@@ -194,7 +196,8 @@ func body(instruction string) []byte { return []byte(`{"name":"x","do":"` + inst
 
 // addressed returns m with the fields that the transport sets.
 func addressed(m *mcp.Message, to mcp.Direction) *mcp.Message {
-	m.Direction, m.Server, m.Session, m.Principal, m.Name = to, "a", "s1", "ann", "x"
+	m.Direction, m.Server, m.Session, m.Principal, m.Name = to, "a", "s1", identity.FromID("ann"),
+		"x"
 	return m
 }
 
@@ -457,6 +460,19 @@ func TestLoadReportsUnusablePlugins(t *testing.T) {
 			"Unrecognized remote plugin message: hello"},
 		"a socket in another folder": {func(s *plugins.Spec) { s.Command[2] = "another folder" },
 			"which is not a socket in the folder"},
+		"a socket of another network": {func(s *plugins.Spec) { s.Command[2] = "another network" },
+			"which is not a socket in the folder"},
+		"a program that is not in PATH": {func(s *plugins.Spec) {
+			s.Command[0] = "no-such-program"
+		}, "hint: install the program"},
+		"restored values that are not granted": {func(s *plugins.Spec) {
+			s.Grants.Restore = false
+			s.Config = []byte(`{"restore":true}`)
+		}, `but "may" does not have "restore"`},
+		"restored values that are not possible": {func(s *plugins.Spec) {
+			s.NoRestore = "as configured"
+			s.Config = []byte(`{"restore":true}`)
+		}, "which is not possible: as configured"},
 		"no certificate": {func(s *plugins.Spec) { s.Command[2] = "no certificate" },
 			"hint: set mtls = false"},
 		"an unknown built-in plugin": {func(s *plugins.Spec) { s.Use = "none" },
@@ -494,12 +510,8 @@ func TestLoadReportsUnusablePlugins(t *testing.T) {
 		})
 	}
 	t.Run("a pinned program that is replaced later", func(t *testing.T) {
-		if testing.Short() {
-			t.Skip("left out by -short: waits until a process is given up")
-		}
 		s := programSpec("scripted", "scripted")
 		s.Command[0], s.SHA256 = copied, sum[:]
-		s.Timeout = 5 * time.Second // the last message waits this long
 		h := startHost(t, s)
 		h.waitUntilAllowed("a request")
 		if err := os.Remove(copied); err != nil {
@@ -511,10 +523,13 @@ func TestLoadReportsUnusablePlugins(t *testing.T) {
 		h.waitUntilAllowed("a request")
 		_, err := h.pass(messagesByKind["a request"]("die"))
 		requireDenied(t, err)
-		_, err = h.pass(messagesByKind["a request"]("good"))
-		if d := requireDenied(t, err); !strings.Contains(d.Err.Error(),
-			"is not the pinned program") {
-			t.Errorf("denied with %v, want \"is not the pinned program\"", d.Err)
+		h.waitForEvent("is not the pinned program", 1)
+		// A message that waits for the process is denied with the cause when its time is over.
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		if _, err := stageOf(h, s).Inspect(ctx, messagesByKind["a request"](
+			"good")); !strings.Contains(fmt.Sprint(err), "is not the pinned program") {
+			t.Errorf("got the error %v, want \"is not the pinned program\"", err)
 		}
 	})
 }
@@ -527,6 +542,21 @@ func TestSetReturnsTheSelfTestOfAPlugin(t *testing.T) {
 	}
 	_, err = h.pass(c.Message)
 	requireDenied(t, err)
+}
+
+func TestSelfTestsThatCannotRun(t *testing.T) {
+	h := startHost(t, programSpec("none", "allow-all"),
+		programSpec("direction", "a self-test of no direction"),
+		programSpec("JSON", "a self-test that is not JSON"))
+	if c, err := h.set.SelfTest(0); c != nil || err != nil {
+		t.Errorf("a plugin without a self-test has %+v, and the error %v", c, err)
+	}
+	for i, want := range []string{1: "unknown message direction", 2: "is not valid JSON"} {
+		if _, err := h.set.SelfTest(i); want != "" && (err == nil ||
+			!strings.Contains(err.Error(), want)) {
+			t.Errorf("got the error %v, want %q in it", err, want)
+		}
+	}
 }
 
 func TestStderrIsLogged(t *testing.T) {

@@ -40,7 +40,7 @@ func (g stageGroup) InspectAll(ctx context.Context, m *mcp.Message,
 	for i, s := range group {
 		stages[i] = s.(*Stage)
 	}
-	return g.process.inspect(ctx, m, stages)
+	return g.process.inspectUnlessKept(ctx, m, stages)
 }
 
 // lostError is the error of a request that was lost on its way. The request may be sent again.

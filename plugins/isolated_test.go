@@ -161,17 +161,17 @@ func TestMessageTooLargeForTheMemoryIsRefused(t *testing.T) {
 		m.Method, m.Request = "tools/call", mcp.NewRequest("1", "tools/call", body(requestSize))
 		return m
 	}
-	const largest = 512 << 10 // with 100 MiB
+	const largest = 512 << 10 // with 108 MiB
 	for _, c := range []struct {
 		maxMemory  int64
 		seeRequest bool
 		m          *mcp.Message
 		refused    bool
 	}{
-		{100 << 20, true, message(largest-1000, 1000), false},
-		{100 << 20, true, message(largest-1000, 1001), true},
-		{100 << 20, false, message(largest, 1<<20), false},
-		{100 << 20, false, message(largest+1, 1000), true},
+		{108 << 20, true, message(largest-1000, 1000), false},
+		{108 << 20, true, message(largest-1000, 1001), true},
+		{108 << 20, false, message(largest, 1<<20), false},
+		{108 << 20, false, message(largest+1, 1000), true},
 		{-1, true, message(12<<20, 3<<20), false},
 	} {
 		h := &testHost{t: t, record: &recorder{},

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -24,6 +25,7 @@ import (
 	"github.com/hashicorp/go-plugin"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
+	protobuf "google.golang.org/protobuf/proto"
 )
 
 // TestMain runs the tests, or serves the plugins that the tests start: the test binary is also the
@@ -45,7 +47,8 @@ func scripted(name string) sdk.Plugin {
 		Schema: []byte(`{"additionalProperties":false,"properties":{
 			"mark":{"type":"string"},"refuse":{"type":"boolean"},
 			"methods":{"type":"array"},"file":{"type":"string"},
-			"servers":{"type":"array"},"tools":{"type":"object"},"prompts":{"type":"object"}}}`),
+			"servers":{"type":"array"},"tools":{"type":"object"},"prompts":{"type":"object"},
+			"restore":{"type":"boolean"}}}`),
 		Needs: sdk.Needs{Body: true, Request: true},
 		New: func(config []byte) (sdk.Stage, error) {
 			var c struct {
@@ -56,6 +59,7 @@ func scripted(name string) sdk.Plugin {
 				Servers []string
 				Tools   map[string]string // renamed tools
 				Prompts map[string]string // renamed prompts
+				Restore bool              // redacted values are restored for a minute
 			}
 			d := json.NewDecoder(bytes.NewReader(config))
 			d.DisallowUnknownFields()
@@ -65,9 +69,13 @@ func scripted(name string) sdk.Plugin {
 			if _, err := os.Stat(c.File); c.File != "" && err != nil {
 				return nil, err
 			}
-			return scriptedStage{mark: c.Mark, refuse: c.Refuse,
+			stage := scriptedStage{mark: c.Mark, refuse: c.Refuse,
 				wants:   pipeline.Wants{Methods: c.Methods, Servers: c.Servers},
-				renames: pipeline.Renames{Tools: c.Tools, Prompts: c.Prompts}}, nil
+				renames: pipeline.Renames{Tools: c.Tools, Prompts: c.Prompts}}
+			if c.Restore {
+				stage.restore = &pipeline.Restore{For: time.Minute}
+			}
+			return stage, nil
 		},
 		SelfTest: func([]byte) *sdk.SelfTest {
 			m := mcp.NewRequest("0", "tools/call", []byte(`{"name":"x","do":"deny"}`))
@@ -83,10 +91,17 @@ type scriptedStage struct {
 	refuse  bool
 	wants   pipeline.Wants
 	renames pipeline.Renames
+	restore *pipeline.Restore
 }
 
-func (s scriptedStage) Wants() pipeline.Wants     { return s.wants }
-func (s scriptedStage) Renames() pipeline.Renames { return s.renames }
+func (s scriptedStage) Wants() pipeline.Wants      { return s.wants }
+func (s scriptedStage) Renames() pipeline.Renames  { return s.renames }
+func (s scriptedStage) Restore() *pipeline.Restore { return s.restore }
+
+func (s scriptedStage) Close() error {
+	fmt.Fprintf(os.Stderr, "closed the stage %q\n", s.mark)
+	return nil
+}
 
 func (s scriptedStage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) {
 	instruction, _ := m.Text("/do")
@@ -105,6 +120,19 @@ func (s scriptedStage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict
 		time.Sleep(time.Hour)
 	case "wait":
 		time.Sleep(300 * time.Millisecond)
+	case "wait for a file":
+		name, _ := m.Text("/file")
+		if err := os.WriteFile(name+".waits", nil, 0o600); err != nil {
+			return sdk.Verdict{}, err
+		}
+		for {
+			if _, err := os.Stat(name); err == nil {
+				return sdk.Allow(), nil
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	case "show the process":
+		return sdk.Deny(strconv.Itoa(os.Getpid())), nil
 	case "wait and die":
 		time.Sleep(200 * time.Millisecond)
 		self.Kill()
@@ -130,7 +158,7 @@ func (s scriptedStage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict
 			request = string(m.Request.Body())
 		}
 		return sdk.Deny(fmt.Sprintf("%v %v %s|%s|%s|%s|%s|%s", m.Kind, m.Direction, m.Session,
-			m.Principal, m.Method, m.Server, m.Name, request)), nil
+			m.Principal.ID(), m.Method, m.Server, m.Name, request)), nil
 	case "answer":
 		return sdk.Verdict{Action: pipeline.Answer, Answer: []byte(`{"told":true}`)}, nil
 	case "hide":
@@ -186,16 +214,20 @@ func (s scriptedStage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict
 func servePlugins() {
 	fmt.Fprintln(os.Stderr, "hello \x1b[31mred")
 	if len(os.Args) < 3 || os.Args[2] == "scripted" {
-		sdk.Serve(scripted("scripted"), scripted("second"))
+		sdk.Serve(scripted("scripted"), scripted("second"), counting())
 		return
 	}
 	switch os.Args[2] {
+	case "counting":
+		serveCounting()
+		return
 	case "allow-all":
 		allow := func(context.Context, *mcp.Message) (sdk.Verdict, error) {
 			return sdk.Allow(), nil
 		}
 		sdk.Serve(sdk.Plugin{Name: "allow-all", Version: "1", Needs: sdk.Needs{Body: true},
 			New: func([]byte) (sdk.Stage, error) { return sdk.StageFunc(allow), nil }})
+		return
 	case "no handshake":
 		time.Sleep(time.Hour)
 	case "another handshake":
@@ -207,9 +239,12 @@ func servePlugins() {
 	case "another folder":
 		fmt.Println("1|1|unix|/tmp/elsewhere.sock|grpc|")
 		time.Sleep(time.Hour)
+	case "another network":
+		fmt.Printf("1|1|tcp|%s/plain.sock|grpc|\n", os.Getenv("PLUGIN_UNIX_SOCKET_DIR"))
+		time.Sleep(time.Hour)
 	}
 	fault, overSockets := strings.CutPrefix(os.Args[2], "socket: ")
-	faulty := faultyServer{fault: fault, stop: new(func()),
+	faulty := faultyServer{fault: fault, stop: new(func()), streams: new(atomic.Int64),
 		PluginServer: sdk.NewServer(scripted("scripted"))}
 	if overSockets {
 		faulty.token = faulty.serveSockets()
@@ -225,9 +260,10 @@ func servePlugins() {
 type faultyServer struct {
 	plugin.NetRPCUnsupportedPlugin
 	pb.PluginServer
-	fault string
-	stop  *func() // stops the gRPC server
-	token []byte  // of the control socket; nil for requests over gRPC
+	fault   string
+	stop    *func()       // stops the gRPC server
+	streams *atomic.Int64 // number of streams that were opened
+	token   []byte        // of the control socket; nil for requests over gRPC
 }
 
 func (f faultyServer) GRPCServer(_ *plugin.GRPCBroker, s *grpc.Server) error {
@@ -263,14 +299,31 @@ func (f faultyServer) Describe(ctx context.Context, r *pb.DescribeRequest) (*pb.
 
 func (f faultyServer) Configure(ctx context.Context,
 	r *pb.ConfigureRequest) (*pb.ConfigureResponse, error) {
-	if f.fault == "no stage" {
+	switch f.fault {
+	case "no stage":
 		return &pb.ConfigureResponse{}, nil
+	case "a verdict for the first stage only":
+		response, err := f.PluginServer.Configure(ctx, r)
+		if err == nil {
+			response.Reuse = &pb.Reuse{}
+		}
+		return response, err
+	case "a self-test of no direction":
+		return &pb.ConfigureResponse{Stage: 1, Canary: &pb.Canary{
+			Message: &pb.Message{Kind: pb.Kind_KIND_REQUEST}}}, nil
+	case "a self-test that is not JSON":
+		return &pb.ConfigureResponse{Stage: 1, Canary: &pb.Canary{
+			Message: &pb.Message{Kind: pb.Kind_KIND_REQUEST, Body: []byte("{")}}}, nil
 	}
 	return f.PluginServer.Configure(ctx, r)
 }
 
 func (f faultyServer) Inspect(stream grpc.BidiStreamingServer[pb.InspectRequest,
 	pb.InspectResponse]) error {
+	number := f.streams.Add(1)
+	if f.fault == "no fault, and edits" {
+		return f.PluginServer.Inspect(stream)
+	}
 	for {
 		request, err := stream.Recv()
 		if err != nil {
@@ -301,6 +354,17 @@ func (f faultyServer) Inspect(stream grpc.BidiStreamingServer[pb.InspectRequest,
 			allow.Reason = strings.Repeat("x", 10<<20)
 		case "a reason of 2 MiB":
 			allow.Reason = strings.Repeat("x", 2<<20)
+		case "a reason of 20 MiB":
+			allow.Reason = strings.Repeat("x", 20<<20)
+		case "the largest verdict", "a verdict that is a byte too large":
+			limit := protobuf.Size(request) + 1<<20
+			if f.fault != "the largest verdict" {
+				limit++
+			}
+			allow.Reason = strings.Repeat("x", limit)
+			allow.Reason = allow.Reason[protobuf.Size(allow)-limit:]
+		case "the number of the stream":
+			allow.Action, allow.Reason = pb.Action_ACTION_DENY, strconv.FormatInt(number, 10)
 		case "a gRPC error":
 			return errors.New("no")
 		case "the end of the stream":

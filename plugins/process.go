@@ -32,7 +32,7 @@ const (
 	// In a measurement, the built-in plugins took up to 38 bytes, garbage included.
 	memoryFactor = 40
 	// baseMemory is how much memory a process may take without messages.
-	baseMemory = 64 << 20
+	baseMemory = 72 << 20
 )
 
 // newByteLimit returns the limit of the large messages that a process may inspect at a time without
@@ -74,6 +74,7 @@ type pluginProcess struct {
 	largest  int                        // size of the largest message that it can judge
 	// unanswered is the number of requests in flight, and of requests that were lost.
 	unanswered atomic.Int64
+	kept       *keptVerdicts
 
 	mu       sync.Mutex // guards stageIDs
 	stageIDs map[*Stage]uint32
@@ -91,7 +92,8 @@ func (h *Host) startProcess(ctx context.Context, s Spec) (_ *pluginProcess, err 
 		return nil, err
 	}
 	p := &pluginProcess{dir: dir, inFlight: proto.NewFairLimit(maxInFlight),
-		stageIDs: map[*Stage]uint32{}, offered: map[string]*pb.Description{}}
+		stageIDs: map[*Stage]uint32{}, offered: map[string]*pb.Description{},
+		kept: newKeptVerdicts()}
 	p.large, p.largest = newByteLimit(h.options.MaxMemory)
 	defer func() {
 		if err != nil {
@@ -351,6 +353,7 @@ func (p *pluginProcess) closeStage(s *Stage, timeout time.Duration) {
 	id, ok := p.stageIDs[s]
 	delete(p.stageIDs, s)
 	p.mu.Unlock()
+	p.kept.drop(s)
 	if ok {
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()

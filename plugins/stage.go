@@ -26,7 +26,11 @@ type Stage struct {
 	renames    pipeline.Renames
 	restore    *pipeline.Restore
 	visibility proto.Visibility
-	selfTest   *pb.Canary // nil when the plugin has none
+	reuses     bool // verdicts on definitions may be used again
+	// If it is not 0, a verdict on a list depends on the other lists of the principal, and the
+	// stage remembers these for this number of principals.
+	comparesPrincipals int
+	selfTest           *pb.Canary // nil when the plugin has none
 
 	failureMu       sync.Mutex // guards the fields below
 	nextFailure     time.Time  // before this time, failures are counted, but not logged
@@ -73,6 +77,9 @@ func (s *Stage) accept(r *pb.ConfigureResponse) error {
 	g := s.spec.Grants
 	s.visibility = proto.Visibility{Body: g.Body && r.Needs.GetBody(),
 		Request: g.Request && r.Needs.GetRequest(), Principal: g.Principal}
+	// The request is not a part of what a kept verdict holds for.
+	s.reuses = r.Reuse != nil && !s.visibility.Request
+	s.comparesPrincipals = int(min(r.Reuse.GetPrincipals(), maxPrincipals))
 	s.selfTest = r.Canary
 	s.renames = pipeline.Renames{Tools: r.Renames.GetTools(), Prompts: r.Renames.GetPrompts()}
 	if !g.Rename && len(s.renames.Tools)+len(s.renames.Prompts) > 0 {
@@ -92,9 +99,20 @@ func (s *Stage) accept(r *pb.ConfigureResponse) error {
 	return s.renames.Validate()
 }
 
+// comparesLists reports whether the stage's verdict on a list depends on other lists.
+func (s *Stage) comparesLists() bool { return s.comparesPrincipals > 0 }
+
+// visiblePrincipal returns the principal of m as the stage sees it.
+func (s *Stage) visiblePrincipal(m *mcp.Message) string {
+	if !s.visibility.Principal {
+		return ""
+	}
+	return m.Principal.ID()
+}
+
 // Inspect implements pipeline.Stage.
 func (s *Stage) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, error) {
-	verdicts, errs, err := s.process.inspect(ctx, m, []*Stage{s})
+	verdicts, errs, err := s.process.inspectUnlessKept(ctx, m, []*Stage{s})
 	switch {
 	case err != nil:
 		return pipeline.Verdict{}, err
@@ -103,6 +121,9 @@ func (s *Stage) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, 
 	}
 	return verdicts[0], nil
 }
+
+// maxPrincipals is for how many principals the host assumes that a stage remembers lists.
+const maxPrincipals = 4096
 
 // Limits of the text in a verdict.
 const (

@@ -162,6 +162,16 @@ func (p *supervisor) set(process *pluginProcess, err error, nextTry time.Time) {
 	p.changed = make(chan struct{})
 }
 
+// runningProcess returns the running process, or nil if none runs.
+func (p *supervisor) runningProcess() *pluginProcess {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.process == nil || p.process.hasEnded() {
+		return nil
+	}
+	return p.process
+}
+
 // awaitProcess returns the running process. If none runs, it waits for the next one until ctx ends.
 // It does not wait if the next start is due after the deadline of ctx, or if no start will follow.
 func (p *supervisor) awaitProcess(ctx context.Context) (*pluginProcess, error) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 	pb "gatekit/plugins/proto/gatekit/plugin/v1"
@@ -21,7 +22,7 @@ func FromMessage(m *mcp.Message, visible Visibility) *pb.Message {
 	p := &pb.Message{Kind: kinds[m.Kind], Direction: directions[m.Direction], Session: m.Session,
 		Exchange: m.Exchange, Method: m.Method, Server: m.Server, Name: m.Name}
 	if visible.Principal {
-		p.Principal = m.Principal
+		p.Principal = m.Principal.ID()
 	}
 	if visible.Body {
 		p.Body = m.Body()
@@ -64,13 +65,13 @@ func ToMessage(p *pb.Message) (*mcp.Message, error) {
 	default:
 		return nil, fmt.Errorf("unknown message direction %d", p.Direction)
 	}
-	m.Session, m.Principal, m.Exchange, m.Method, m.Server, m.Name = p.Session, p.Principal,
-		p.Exchange, p.Method, p.Server, p.Name
+	m.Session, m.Principal, m.Exchange = p.Session, identity.FromID(p.Principal), p.Exchange
+	m.Method, m.Server, m.Name = p.Method, p.Server, p.Name
 	if len(p.Request) > 0 {
 		r := mcp.NewRequest("0", p.Method, p.Request)
 		r.Direction, r.Session, r.Principal, r.Exchange, r.Server, r.Name = mcp.ToServer+
 			mcp.ToClient-m.Direction,
-			p.Session, p.Principal, p.Exchange, p.Server, p.Name
+			p.Session, m.Principal, p.Exchange, p.Server, p.Name
 		m.Request = r
 	}
 	return m, nil

@@ -58,6 +58,23 @@ type StageWithRenames interface{ Renames() pipeline.Renames }
 // want that.
 type StageWithRestore interface{ Restore() *pipeline.Restore }
 
+// StageWithReuse is a stage whose verdicts on definitions Gatekit may keep. Then Gatekit does not
+// ask the stage again about the same definitions of a server. Reuse returns nil if the
+// configuration does not allow that.
+type StageWithReuse interface{ Reuse() *Reuse }
+
+// Reuse is the promise that Gatekit may keep the verdicts of a stage on definitions
+// ([mcp.HasDefinitions]). The verdict on a definition depends only on the configuration, the
+// method, the server and the body, and a definition has no effect on other verdicts. Package
+// sdktest tests the promise.
+type Reuse struct {
+	// Principals is 0 for most stages. A stage that compares a list with the earlier lists of the
+	// same method and principal, or remembers lists for other messages, returns for how many
+	// principals it remembers them. It forgets the principal first that it was asked about longest
+	// ago.
+	Principals int
+}
+
 // Needs are the parts of a message that are sent only to stages that need them, because sending
 // them takes time. Kind, direction, method, server, name, principal, session and exchange need not
 // be listed.

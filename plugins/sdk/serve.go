@@ -153,6 +153,11 @@ func (s *server) Configure(_ context.Context,
 	if r, ok := stage.(StageWithRestore); ok {
 		response.Restore = proto.FromRestore(r.Restore())
 	}
+	if r, ok := stage.(StageWithReuse); ok {
+		if reuse := r.Reuse(); reuse != nil {
+			response.Reuse = &pb.Reuse{Principals: uint32(max(reuse.Principals, 0))}
+		}
+	}
 	if p.SelfTest != nil {
 		if t := p.SelfTest(r.Config); t != nil {
 			everything := proto.Visibility{Body: true, Request: true, Principal: true}

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 
@@ -61,7 +62,7 @@ func TestFalsePositivesOnCorpus(t *testing.T) {
 			for _, item := range items {
 				raw := `{"` + member + `":[` + string(item) + `]}`
 				m := from(x.Package, response(method, raw))
-				m.Principal = x.Package
+				m.Principal = identity.FromID(x.Package)
 				v := inspect(t, s, m)
 				acted := isActedOn(v)
 				affected = affected || acted

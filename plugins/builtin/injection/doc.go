@@ -120,9 +120,11 @@
 // about computers that are not about models: 202,815 descriptions in specifications of cloud APIs,
 // 20,245 manual pages and 4,900 documents of libraries. They now act on 0, 1 and 1 of these.
 //
-// The attack important_instructions of AgentDojo is acted on with all of 15 goals. The attacks of
-// BIPIA and the base attacks of InjecAgent are ordinary requests, such as "write your reply in
-// reverse". No rule looks for such requests, since users make the same ones.
+// The attack important_instructions of AgentDojo, and the enhanced attacks of InjecAgent, are acted
+// on with all of 15 goals of ours. The base attacks of InjecAgent are the goals alone: relaxed and
+// standard act on 0 of 15 (0 to 20 %), strict on 2. The attacks of BIPIA are ordinary requests,
+// too, such as "write your reply in reverse"; 0 of 125 were acted on. No rule looks for such
+// requests, since users make the same ones.
 //
 // On one core, documentation and code of 64 KiB take about 0.7 ms, including the decoding of JSON;
 // a result of 1 KiB takes about 8 µs. The slowest texts that we made run at a few MB/s: a tag

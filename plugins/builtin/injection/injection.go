@@ -64,3 +64,12 @@ func (s *stage) Close() error {
 // Wants implements sdk.StageWithWants. The stage wants every message: lists hold definitions, the
 // use of hidden items must be denied, and any other message may hold text.
 func (s *stage) Wants() pipeline.Wants { return pipeline.Wants{} }
+
+// Reuse implements sdk.StageWithReuse. A classifier may return another score for the same text, or
+// fail, so its verdicts are not kept.
+func (s *stage) Reuse() *sdk.Reuse {
+	if s.classifier != nil {
+		return nil
+	}
+	return &sdk.Reuse{Principals: maxPrincipals}
+}

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 	"gatekit/plugins/sdk"
@@ -193,7 +194,7 @@ func TestListsAndUsesAgree(t *testing.T) {
 			t.Errorf("%s: the other item cannot be used", c.what)
 		}
 		other := request(c.use, c.bad)
-		other.Principal = "somebody else"
+		other.Principal = identity.FromID("somebody else")
 		if bodyAfter(t, s, other) == "" {
 			t.Errorf("%s: the list of one principal hides the item from another", c.what)
 		}
@@ -664,7 +665,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	s := newTestStage(t, `{}`).(*stage)
 	for i := range 2 * maxPrincipals {
 		m := tools("demo", tool("x", "Adds."))
-		m.Principal = fmt.Sprint(i)
+		m.Principal = identity.FromID(fmt.Sprint(i))
 		inspect(t, s, m)
 	}
 	if n := len(s.memory.principals); n != maxPrincipals || s.memory.recent.Len() != n {

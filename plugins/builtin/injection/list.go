@@ -2,6 +2,8 @@ package injection
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -137,7 +139,7 @@ func (s *stage) inspectList(ctx context.Context, m *mcp.Message) (sdk.Verdict, e
 		}
 		records[item.id] = item.record
 	}
-	if !s.memory.store(m.Principal, m.Server, records) {
+	if !s.memory.store(m.Principal.ID(), m.Server, records) {
 		return sdk.Deny("the list has more items, or the client more servers, than the plugin "+
 			"can remember", pipeline.Finding{Type: pipeline.FindingFull}), nil
 	}
@@ -174,7 +176,9 @@ func (item *listedItem) evaluatePooled() {
 	if score < item.stage.threshold+pooledMargin || a > actionHide {
 		return
 	}
-	for _, h := range item.bestHits {
+	// The order is fixed, so that the same list gets the same findings again.
+	for _, id := range slices.Sorted(maps.Keys(item.bestHits)) {
+		h := item.bestHits[id]
 		item.addFinding(h.family, h.name, "")
 		item.escalate(a, h.family, "")
 	}

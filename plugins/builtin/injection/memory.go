@@ -1,6 +1,7 @@
 package injection
 
 import (
+	"cmp"
 	"container/list"
 	"slices"
 	"sync"
@@ -216,7 +217,7 @@ func removeFromIndex(index map[string]map[toolID]bool, word string, tool toolID)
 }
 
 // lookalikes returns the other tools of the principal, on any server, whose names have one of these
-// skeletons.
+// skeletons. They are sorted, so that the same list gets the same findings again.
 func (m *listMemory) lookalikes(principal string, tool toolID,
 	skeletons [2]string) (tools []toolID) {
 	m.mu.Lock()
@@ -230,6 +231,9 @@ func (m *listMemory) lookalikes(principal string, tool toolID,
 			}
 		}
 	}
+	slices.SortFunc(tools, func(a, b toolID) int {
+		return cmp.Or(cmp.Compare(a.server, b.server), cmp.Compare(a.name, b.name))
+	})
 	return tools
 }
 

@@ -129,10 +129,10 @@ func isDistinctive(word string) bool {
 func (s *stage) compareTool(m *mcp.Message, item *listedItem) {
 	tool := toolID{m.Server, item.id.name}
 	if a := s.actions[familyShadowing]; a != actionOff && item.id.name != "" {
-		s.compareLooks(m.Principal, item, tool, a)
+		s.compareLooks(m.Principal.ID(), item, tool, a)
 	}
 	if a := s.actions[familyReference]; a != actionOff {
-		s.compareMentions(m.Principal, item, tool, a)
+		s.compareMentions(m.Principal.ID(), item, tool, a)
 	}
 }
 

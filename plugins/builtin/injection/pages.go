@@ -12,7 +12,7 @@ import (
 // with "ui://". A client shows such a page in a frame. Its scripts and styles are not prose, so
 // findings in it are only recorded. appPages returns nil if there are none.
 func appPages(m *mcp.Message) map[string]bool {
-	if m.Kind != mcp.Response || !bytes.Contains(m.Body(), []byte("ui://")) {
+	if m.Kind != mcp.Response || !mayHoldPages(m.Body()) {
 		return nil
 	}
 	pages := make(map[string]bool)
@@ -37,4 +37,11 @@ func appPages(m *mcp.Message) map[string]bool {
 		return nil
 	}
 	return pages
+}
+
+// mayHoldPages reports whether a page can be in the body. A JSON text may write any character of
+// "ui://" as an escape, such as \/, so a body with escapes may hold one if it names an HTML type.
+func mayHoldPages(body []byte) bool {
+	return bytes.Contains(body, []byte("ui://")) ||
+		bytes.IndexByte(body, '\\') >= 0 && bytes.Contains(body, []byte("mimeType"))
 }

@@ -48,7 +48,7 @@ func (in *inspection) inspectSplit(m *mcp.Message, e *resultEdges) {
 	if len(e.head) == 0 {
 		return
 	}
-	before := s.memory.replaceTail(m.Principal, e)
+	before := s.memory.replaceTail(m.Principal.ID(), e)
 	if len(before) == 0 {
 		return
 	}

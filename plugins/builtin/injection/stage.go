@@ -157,14 +157,14 @@ func (s *stage) refusal(m *mcp.Message) (reason string, isHidden bool) {
 	if f, bad := s.deceptiveName(kind, name); bad && s.actions[f] <= actionStrip {
 		return fmt.Sprintf("the name of the %s is deceptive (%s)", kind, f), true
 	}
-	record, listed := s.memory.lookup(m.Principal, m.Server, newItemID(kind, name))
+	record, listed := s.memory.lookup(m.Principal.ID(), m.Server, newItemID(kind, name))
 	switch {
 	case listed && (record.hidden || record.shadowing):
 		return "the " + kind + " is hidden because of its definition: see the findings of its list",
 			true
 	case listed:
 		return "", false
-	case kind == kindResource && s.memory.isInHiddenSkill(m.Principal, m.Server,
+	case kind == kindResource && s.memory.isInHiddenSkill(m.Principal.ID(), m.Server,
 		uris.Canonical(name)):
 		return "the skill of this file is hidden because of its definition: see the findings of " +
 			"its list", true
@@ -180,7 +180,7 @@ func (s *stage) refusal(m *mcp.Message) (reason string, isHidden bool) {
 // templateRefusal returns the reason to deny the use of a resource that was not listed, if only
 // hidden templates match its URI. Otherwise it returns "".
 func (s *stage) templateRefusal(m *mcp.Message, uri string) string {
-	hidden, shown := s.memory.templates(m.Principal, m.Server)
+	hidden, shown := s.memory.templates(m.Principal.ID(), m.Server)
 	if len(hidden) == 0 {
 		return ""
 	}

@@ -38,7 +38,7 @@ func (in *inspection) inspectSteering(m *mcp.Message, t scan.Text, scored scored
 			if lookups++; lookups > maxToolLookups {
 				return
 			}
-			own, other := s.memory.listsTool(m.Principal, m.Server, name)
+			own, other := s.memory.listsTool(m.Principal.ID(), m.Server, name)
 			rule := ""
 			switch {
 			case other && !own:

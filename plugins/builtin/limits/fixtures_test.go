@@ -3,6 +3,7 @@ package limits_test
 import (
 	"testing"
 
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 	"gatekit/plugins/builtin/limits"
@@ -26,7 +27,7 @@ func newStage(t testing.TB, config string) sdk.Stage {
 type field func(*mcp.Message)
 
 func principalSession(principal, session string) field {
-	return func(m *mcp.Message) { m.Principal, m.Session = principal, session }
+	return func(m *mcp.Message) { m.Principal, m.Session = identity.FromID(principal), session }
 }
 
 func exchange(id string) field { return func(m *mcp.Message) { m.Exchange = id } }

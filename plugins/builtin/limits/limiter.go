@@ -100,11 +100,11 @@ func (l *limiter) admit(a admission) (repetitions int, denied *denial) {
 		l.sweep(a.now)
 	}
 	m := a.message
-	p := l.principals[m.Principal]
+	p := l.principals[m.Principal.ID()]
 	if p == nil {
 		p = &principalState{counters: map[counterKey]*counter{},
 			open: map[requestKey]*openRequest{}, histories: map[string]*callHistory{}}
-		l.principals[m.Principal] = p
+		l.principals[m.Principal.ID()] = p
 	}
 	if a.loop != nil {
 		repetitions = p.histories[m.Session].repetitions(a)
@@ -235,7 +235,7 @@ func (l *limiter) reserve(p *principalState, a admission, opens bool) *denial {
 	}
 	if full() != "" && a.now.Sub(l.swept) >= minSweepInterval {
 		l.sweep(a.now)
-		l.principals[a.message.Principal] = p // sweep may have removed it
+		l.principals[a.message.Principal.ID()] = p // sweep may have removed it
 	}
 	if reason := full(); reason != "" {
 		return &denial{"full", "the message cannot be counted: " + reason}
@@ -250,7 +250,7 @@ func (l *limiter) extend(m *mcp.Message, until time.Time) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if p := l.principals[m.Principal]; p != nil {
+	if p := l.principals[m.Principal.ID()]; p != nil {
 		if r := p.open[requestKey{m.Session, m.Exchange, m.Server}]; r != nil {
 			r.until = until
 		}
@@ -261,7 +261,7 @@ func (l *limiter) extend(m *mcp.Message, until time.Time) {
 func (l *limiter) finish(m *mcp.Message) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if p := l.principals[m.Principal]; p != nil {
+	if p := l.principals[m.Principal.ID()]; p != nil {
 		key := requestKey{m.Session, m.Exchange, m.Server}
 		if r := p.open[key]; r != nil {
 			p.close(key, r)

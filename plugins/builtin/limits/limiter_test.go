@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 )
@@ -21,7 +22,8 @@ func newStage(t *testing.T, config string) *stage {
 
 func call(principal, tool, exchange string) *mcp.Message {
 	m := mcp.NewRequest("1", "tools/call", []byte(`{}`))
-	m.Direction, m.Principal, m.Session, m.Server, m.Name, m.Exchange = mcp.ToServer, principal,
+	m.Direction, m.Principal, m.Session, m.Server, m.Name, m.Exchange = mcp.ToServer,
+		identity.FromID(principal),
 		principal,
 		"files", tool, exchange
 	return m

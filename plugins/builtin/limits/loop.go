@@ -109,7 +109,7 @@ func (l *limiter) recordCall(p *principalState, a admission) {
 func (l *limiter) recordResult(m *mcp.Message, result uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	p := l.principals[m.Principal]
+	p := l.principals[m.Principal.ID()]
 	if p == nil || p.histories[m.Session] == nil {
 		return
 	}

@@ -48,6 +48,9 @@ type stage struct {
 // Wants implements sdk.StageWithWants.
 func (s *stage) Wants() pipeline.Wants { return pipeline.Wants{Directions: s.directions} }
 
+// Reuse implements sdk.StageWithReuse.
+func (s *stage) Reuse() *sdk.Reuse { return &sdk.Reuse{} }
+
 // maxFindings limits the findings of one message. The number of redactions is not limited.
 const maxFindings = 100
 

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
 	"gatekit/plugins/sdk/scan"
 )
 
@@ -103,7 +104,7 @@ func newCopySearch(all []foundText) *copySearch {
 	total := 0
 	for _, f := range all {
 		for _, c := range f.secrets {
-			if seen[c.value] || len(c.value) > maxCopyLength || !isDistinctive(c.value) {
+			if seen[c.value] || len(c.value) > maxCopyLength || !pipeline.IsDistinctive(c.value) {
 				continue
 			}
 			seen[c.value] = true
@@ -112,7 +113,7 @@ func newCopySearch(all []foundText) *copySearch {
 				continue
 			}
 			k.add(copyValue{c.value, c})
-			if plain := unescapeAll(c.value); plain != c.value && isDistinctive(plain) {
+			if plain := unescapeAll(c.value); plain != c.value && pipeline.IsDistinctive(plain) {
 				k.add(copyValue{plain, c})
 			}
 			if len(c.value) < shortCopy { // package scan does not decode such short runs
@@ -270,37 +271,6 @@ func (k *copySearch) inText(t scan.Text) (copies []candidate) {
 		return true
 	})
 	return copies
-}
-
-// isDistinctive reports whether copies of the secret can be told from ordinary words and numbers. A
-// password that is an ordinary word is redacted only where a rule finds it.
-func isDistinctive(secret string) bool {
-	if len(secret) >= shortCopy {
-		return true
-	}
-	var digits, letters, signs, capitals int
-	for i := range len(secret) {
-		switch c := secret[i]; {
-		case c >= '0' && c <= '9':
-			digits++
-		case c >= 'a' && c <= 'z':
-			letters++
-		case c >= 'A' && c <= 'Z':
-			letters++
-			if i > 0 {
-				capitals++
-			}
-		case c != '-' && c != '_' && c != '.' && c != ' ':
-			signs++
-		}
-	}
-	switch {
-	case letters == 0 && signs == 0:
-		return digits >= 6
-	case digits > 0 || signs > 0:
-		return len(secret) >= 4
-	}
-	return len(secret) >= 6 && capitals > 0 && capitals < letters-1
 }
 
 // view is a way of escaping characters in a text.

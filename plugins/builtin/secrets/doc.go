@@ -25,14 +25,16 @@
 //     cursor is redacted only if it holds a token of a known form, so page 2 can be fetched.
 //   - A value that a server sent to a session as a cursor, an id or a handle, in a member, may go
 //     back to this server under any name, unless it has the form of a known token. The plugin
-//     remembers hashes of the latest values only (handles.go), and forgets them when it ends.
+//     remembers hashes of the latest values only (handles.go), and forgets them when it ends. It
+//     does not remember values in definitions: Gatekit keeps the verdicts on definitions, so the
+//     plugin does not see them in each session.
 //   - The same secret has the same placeholder, [secret:RULE:8 digits], as long as the stage runs.
 //     The digits are an HMAC with a random key that is not stored.
 //   - With the option restore, the placeholder of a secret that a server sent has 26 digits
 //     (128 bits), and differs for each principal, session and server. It stands for the exact text
 //     that it replaces. The verdict names this text, so that Gatekit can restore it in the
-//     arguments of a tool (restore.go). Secrets in definitions and instructions, and passwords that
-//     look like paths, URLs or options, are never restored.
+//     arguments of a tool (restore.go). Secrets in definitions and instructions, and secrets
+//     that look like paths, URLs, options or commands, are never restored.
 //   - No reason and no finding holds a secret. If the name of a member is a secret, the finding's
 //     pointer contains a placeholder instead.
 //   - A message with a secret that cannot be redacted is denied. A secret cannot be redacted in the

@@ -31,7 +31,7 @@ func newHandleTable() *handleTable {
 func (t *handleTable) slot(m *mcp.Message, value string) (slot *atomic.Uint64, sum uint64) {
 	var h maphash.Hash
 	h.SetSeed(t.seed)
-	for _, part := range []string{m.Principal, m.Session, m.Server, value} {
+	for _, part := range []string{m.Principal.ID(), m.Session, m.Server, value} {
 		h.WriteString(part)
 		h.WriteByte(0)
 	}

@@ -155,7 +155,8 @@ func (in *inspection) inspectText(ctx context.Context, t scan.Text) {
 		})
 	}
 	if len(all) == 0 {
-		if in.message.Direction == mcp.ToClient && isHandle(t) {
+		if in.message.Direction == mcp.ToClient && !mcp.HasDefinitions(in.message) &&
+			isHandle(t) {
 			in.handles.add(in.message, t.Value)
 		}
 		return

@@ -26,23 +26,26 @@ func (s wordSet) hasAny(words []string) bool {
 
 var (
 	// attributeWords end the names of attributes: the count, the id or the address of a thing.
-	attributeWords = newWordSet(`address addresses alg algorithm alias aliases amount arn at
-		available balance base block board boards budget category checksum class column contract
-		cost count counts created curve date day days decimal decimals default desc description
-		device digest dir directory domain duration email enabled endpoint endpoints expiration
-		expires expiresat expiry ext family field fields file filename filter fingerprint flow
-		folder format grant group groups handle handles hash header headers host id ids identifier
-		identifiers in index info input interval issuer kind label last left length level limit
-		limits link list location map max message metadata method methods min minutes mode model
-		month name names namespace network number offset on order output owner page pair parameter
-		params parent path paths pattern percent period permission permissions place placeholder
-		plan point points policy port position precision prefix price provider purpose quantity
-		quota range rate ratio reason ref reference refs region remaining required resource role
-		roles schema scope scopes seconds server sha shape signature size sizes slot source space
-		standard start state status store strategy stream style suffix supply symbol table tag
-		tags target template text threshold time timeout timestamp title total ttl type types unit
-		units until updated uri uris url urls usage used user username users uuid vault version
-		versions via view volume window word words year`)
+	attributeWords = newWordSet(`address addresses age alg algorithm alias aliases amount arn at
+		available backend balance base block board boards budget category checksum class cmd
+		column command comment contract cost count counts created curve date day days decimal
+		decimals default desc description device digest dir directory docs domain duration email
+		enabled endpoint endpoints env envs envvar error errors expiration expires expiresat
+		expiry ext factory family field fields file filename filter fingerprint flow folder format
+		grant group groups handle handles hash header headers help helper hint host id identifier
+		identifiers ids in index info input instructions interval issuer kind label labels last
+		left length level lifetime limit limits link list loader location manager map max message
+		metadata method methods min minutes mode model module month name names namespace network
+		note number offset on order output owner page pair parameter params parent path paths
+		pattern percent period permission permissions place placeholder placement plan plugin
+		point points policy port position precision prefix price process provider purpose quantity
+		quota range rate ratio reason ref reference refs region remaining required requirements
+		resolver resource role roles rotation rules schema scope scopes seconds selector server
+		service sha shape signature size sizes slot source space standard start state status
+		storage store strategy stream strength style suffix supply symbol table tag tags target
+		template text threshold time timeout timestamp title total ttl type types unit units until
+		updated uri uris url urls usage used user username users uuid validity var variable
+		variables vars vault version versions via view volume warning window word words year`)
 
 	// positionWords stand before "token" and "key" in names of cursors: of places in a list, a
 	// stream or a series of changes.
@@ -76,8 +79,11 @@ var (
 		session shared sign signed signing ssh ssl subscription test tls unseal vault wallet
 		webhook wpa write`)
 
+	// questionWords begin the names of answers to questions about a secret: "requiresApiKey".
+	questionWords = newWordSet(`has have is needs requires should`)
+
 	// neutralWords are behind the main word of a name and do not change its meaning.
-	neutralWords = newWordSet(`b64 base64 backup current default dev env hex live local main new
+	neutralWords = newWordSet(`b64 base64 backup current default dev hex live local main new
 		old plain plaintext primary prod production raw sandbox secondary staging str string test
 		value v1 v2`)
 )
@@ -120,11 +126,16 @@ func classifyName(name string) nameKind {
 	switch {
 	case last == "cursor" || last == "cursors":
 		return cursorName
+	case len(before) > 0 && questionWords[before[0]]:
+		return attributeName
 	case last == "pass" && len(before) == 0:
 		return unknownName
 	case passwordWords[last], secretWords[last], apiWords[last]:
 		return secretName
 	case last == "code" && (secretWords.hasAny(before) || tokenWords.hasAny(before)):
+		if attributeWords[before[len(before)-1]] {
+			return attributeName // such as a credential's source code
+		}
 		return secretName
 	case tokenWords[last]:
 		switch {

@@ -38,7 +38,7 @@ func (p *placeholderMaker) forSecret(rule, secret string) string {
 // session and server.
 func (p *placeholderMaker) forSession(rule, text string, m *mcp.Message) string {
 	mac := hmac.New(sha256.New, p.key[:])
-	for _, part := range []string{"restore", m.Principal, m.Session, m.Server, text} {
+	for _, part := range []string{"restore", m.Principal.ID(), m.Session, m.Server, text} {
 		fmt.Fprintf(mac, "%d:%s", len(part), part)
 	}
 	return "[secret:" + rule + ":" + placeholderDigits.EncodeToString(mac.Sum(nil)[:16]) + "]"

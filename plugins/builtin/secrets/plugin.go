@@ -61,6 +61,9 @@ func newStage(b []byte) (*stage, error) {
 // Wants implements sdk.StageWithWants.
 func (s *stage) Wants() pipeline.Wants { return s.wants }
 
+// Reuse implements sdk.StageWithReuse.
+func (s *stage) Reuse() *sdk.Reuse { return &sdk.Reuse{} }
+
 // Inspect implements sdk.Stage.
 func (s *stage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) {
 	in := inspection{stage: s, message: m}

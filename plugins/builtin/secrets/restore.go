@@ -3,6 +3,8 @@ package secrets
 import (
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
@@ -25,7 +27,7 @@ func (s *stage) Restore() *pipeline.Restore {
 // placeholder returns the placeholder for a secret in a text, whose characters are given. If the
 // text may be restored, placeholder notes it for the verdict.
 func (in *inspection) placeholder(c candidate, text string) string {
-	if !in.isRestorable(c, text) {
+	if !in.isRestorable(text) {
 		return in.placeholders.forSecret(c.rule, c.value)
 	}
 	p := in.placeholders.forSession(c.rule, text, in.message)
@@ -44,23 +46,36 @@ func (in *inspection) placeholder(c candidate, text string) string {
 
 // isRestorable reports whether the server of the message may get the text back. Placeholders in
 // definitions depend on the definition alone, so that Gatekit can reuse verdicts on definitions.
-func (in *inspection) isRestorable(c candidate, text string) bool {
+func (in *inspection) isRestorable(text string) bool {
 	m := in.message
 	return in.config.Restore != "off" && m.Direction == mcp.ToClient && m.Server != "" &&
 		!in.isDefinition() && m.Method != "initialize" && m.Method != "server/discover" &&
-		len(in.redacted) < maxRedacted && (!c.weak || isOpaque(text))
+		len(in.redacted) < maxRedacted && isOpaque(text)
 }
 
-// isOpaque reports whether a text that is only taken for a secret because of its surroundings is no
-// path, no URL and no command. Policies judge the placeholder and not the text, so an author of a
-// file could otherwise hide a path from them: "password: /etc/shadow".
+// isOpaque reports whether a text can only be a part of a name or of a value, and leaves the rest
+// of an argument as it is. Policies judge the placeholder and not the text, so an author of a file
+// could otherwise hide a path, a command or a member of JSON from them: "password: /etc/shadow",
+// "Bearer ../../.ssh/id_rsa".
 func isOpaque(text string) bool {
-	if len(text) > maxNameLength*2 || strings.ContainsAny(text, " \t\r\n\v\f\u00a0") ||
-		strings.Contains(text, "..") || strings.Contains(text, ":/") ||
-		strings.Contains(text, `:\`) || strings.Contains(text, "%") {
+	if text == "" {
 		return false
 	}
-	return text != "" && !strings.ContainsRune(`/\~.-$`, rune(text[0]))
+	if rest, ok := strings.CutPrefix(text, "-----BEGIN "); ok {
+		return strings.HasSuffix(rest, "-----") && !strings.ContainsFunc(rest, func(r rune) bool {
+			return !isASCIIAlnum(r) && !strings.ContainsRune("+/=-:, \r\n", r)
+		})
+	}
+	if strings.ContainsFunc(text, func(r rune) bool {
+		return !isASCIIAlnum(r) && r < utf8.RuneSelf && !strings.ContainsRune("!#+,-./:=@^_~", r) ||
+			unicode.IsSpace(r) || !unicode.IsPrint(r) || r == utf8.RuneError
+	}) {
+		return false
+	}
+	// With a dot, or at an end, a slash could change the meaning of the text around it.
+	return !strings.ContainsRune("!#+,-./:=@^~", rune(text[0])) && !strings.HasSuffix(text, "/") &&
+		!strings.Contains(text, "..") && !strings.Contains(text, ":/") &&
+		!(strings.Contains(text, "/") && strings.Contains(text, "."))
 }
 
 // dropPlaceholders removes the candidates that are in placeholders of earlier messages.

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 	"gatekit/plugins/builtin/secrets"
@@ -17,7 +18,7 @@ const restoring = `{"restore":"same-server"}`
 func resultOf(t *testing.T, body string) *mcp.Message {
 	t.Helper()
 	m := message(t, mcp.Response, mcp.ToClient, "tools/call", body)
-	m.Session, m.Principal = "s1", "p1"
+	m.Session, m.Principal = "s1", identity.FromID("p1")
 	return m
 }
 
@@ -69,6 +70,20 @@ func TestRestorableValues(t *testing.T) {
 		{"a URL", restoring, nil, `{"password":"http://10.0.0.1/x9"}`, nil},
 		{"a drive", restoring, nil, `{"password":"C:\\windows\\x9!"}`, nil},
 		{"an option", restoring, nil, `{"password":"--upload=x9!abc"}`, nil},
+		{"a path after the word Bearer", restoring, nil,
+			`{"a":"Authorization: Bearer ../../home/u7/.ssh/id_rsa9x"}`, nil},
+		// P./../y is below the folder, and with this value it is beside the folder.
+		{"the end of a path", restoring, nil, `{"password":"aaaa1/."}`, nil},
+		{"a folder", restoring, nil, `{"password":"aaaa1/"}`, nil},
+		{"a file for curl", restoring, nil, `{"password":"@x9abc1"}`, nil},
+		{"a comment", restoring, nil, `{"password":"#x9abc1"}`, nil},
+		{"names of files", restoring, nil, `{"password":"x9a*"}`, nil},
+		{"a command", restoring, nil, `{"password":"x9';id>a;'"}`, nil},
+		{"a substitution", restoring, nil, `{"password":"x9$(id)"}`, nil},
+		{"a member of JSON", restoring, nil, `{"password":"x9\",\"admin\":\"1"}`, nil},
+		{"a sign that turns the text", restoring, nil, `{"password":"x9abc\u202e1"}`, nil},
+		{"a password with signs", restoring, nil, `{"password":"p@ss:W0rd/x+y="}`,
+			[]string{"p@ss:W0rd/x+y="}},
 		{"a definition", restoring, func(m *mcp.Message) { m.Method = "tools/list" },
 			`{"tools":[{"name":"t","description":"` + aws + `"}]}`, nil},
 		{"instructions", restoring, func(m *mcp.Message) { m.Method = "initialize" },
@@ -152,11 +167,12 @@ func TestRestorablePlaceholderIsBound(t *testing.T) {
 		t.Errorf("the placeholder is %s and then %s, want it to stay", first, again)
 	}
 	for what, other := range map[string]string{
-		"another value":     placeholder(s, nil, aws[:19]+"X"),
-		"another session":   placeholder(s, func(m *mcp.Message) { m.Session = "s2" }, aws),
-		"another principal": placeholder(s, func(m *mcp.Message) { m.Principal = "p2" }, aws),
-		"another server":    placeholder(s, func(m *mcp.Message) { m.Server = "mail" }, aws),
-		"another stage":     placeholder(newStage(t, restoring), nil, aws),
+		"another value":   placeholder(s, nil, aws[:19]+"X"),
+		"another session": placeholder(s, func(m *mcp.Message) { m.Session = "s2" }, aws),
+		"another principal": placeholder(s,
+			func(m *mcp.Message) { m.Principal = identity.FromID("p2") }, aws),
+		"another server": placeholder(s, func(m *mcp.Message) { m.Server = "mail" }, aws),
+		"another stage":  placeholder(newStage(t, restoring), nil, aws),
 	} {
 		if other == first {
 			t.Errorf("%s has the same placeholder %s", what, first)

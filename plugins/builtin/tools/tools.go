@@ -92,6 +92,9 @@ func (s *stage) Wants() pipeline.Wants {
 	return wants(methods)
 }
 
+// Reuse implements sdk.StageWithReuse.
+func (s *stage) Reuse() *sdk.Reuse { return &sdk.Reuse{} }
+
 // Inspect implements sdk.Stage.
 func (s *stage) Inspect(_ context.Context, m *mcp.Message) (sdk.Verdict, error) {
 	if m.Kind == mcp.Response {

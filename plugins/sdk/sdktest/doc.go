@@ -24,6 +24,9 @@
 //   - deterministic: a stage returns the same verdict when the same message comes again. A second
 //     stage with the same configuration takes the same decision. The suite does not check this for
 //     a plugin that is Stateful.
+//   - reuse: a stage with [sdk.Reuse] returns the same verdict on a definition for another session
+//     and, unless it compares lists, for another principal. Definitions make no difference for its
+//     verdicts on other messages.
 //   - unusual messages: any JSON gets a verdict, with no error, panic or time-out. The messages
 //     have 5 MiB, deep nesting, empty names, lone surrogates, numbers out of range, or no body.
 //   - cancellation: Inspect returns when its context has ended, even with a message of 5 MiB.
@@ -39,5 +42,5 @@
 // network. Your users' messages may differ from the ordinary messages. Pass some of your users'
 // messages as samples.
 //
-// sdktest.go runs the checks, checks.go has them, and messages.go has the messages.
+// sdktest.go runs the checks, checks.go and reuse.go have them, and messages.go has the messages.
 package sdktest

@@ -35,6 +35,7 @@ var checks = []struct {
 	{"untouched bytes", suite.checkUntouchedBytes},
 	{"no mutation", suite.checkNoMutation},
 	{"deterministic", suite.checkDeterministic},
+	{"reuse", suite.checkReuse},
 	{"unusual messages", suite.checkUnusualMessages},
 	{"cancellation", suite.checkCancellation},
 	{"concurrency", suite.checkConcurrency},

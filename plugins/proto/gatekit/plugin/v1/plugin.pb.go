@@ -410,7 +410,9 @@ type ConfigureResponse struct {
 	// also this stage, see the servers' own names.
 	Renames *Renames `protobuf:"bytes,5,opt,name=renames,proto3" json:"renames,omitempty"`
 	// How Gatekit restores the values that the stage redacts; absent if it does not.
-	Restore       *Restore `protobuf:"bytes,7,opt,name=restore,proto3" json:"restore,omitempty"`
+	Restore *Restore `protobuf:"bytes,7,opt,name=restore,proto3" json:"restore,omitempty"`
+	// Set if Gatekit may keep verdicts of the stage on definitions; absent if it must always ask.
+	Reuse         *Reuse `protobuf:"bytes,8,opt,name=reuse,proto3" json:"reuse,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -487,6 +489,68 @@ func (x *ConfigureResponse) GetRestore() *Restore {
 	return nil
 }
 
+func (x *ConfigureResponse) GetReuse() *Reuse {
+	if x != nil {
+		return x.Reuse
+	}
+	return nil
+}
+
+// Reuse lets Gatekit keep the verdicts of the stage on definitions, and not ask about the same
+// definitions again. Definitions are the results of initialize, server/discover, tools/list,
+// prompts/list, resources/list, resources/templates/list and skills/list. With it the stage
+// promises that its verdict on a definition depends only on its configuration, the method, the
+// server and the body, and that a definition has no effect on its verdicts on other messages. A
+// kept verdict is used while the process runs. Errors, denials and verdicts with redacted values
+// are not kept.
+type Reuse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// If not 0, the verdict may also depend on the earlier results of the same method for the same
+	// principal, and these may have an effect on other messages. The stage must remember them for
+	// the principals whose definitions it was asked about last, and for at least this number of
+	// principals.
+	Principals    uint32 `protobuf:"varint,1,opt,name=principals,proto3" json:"principals,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Reuse) Reset() {
+	*x = Reuse{}
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Reuse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Reuse) ProtoMessage() {}
+
+func (x *Reuse) ProtoReflect() protoreflect.Message {
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Reuse.ProtoReflect.Descriptor instead.
+func (*Reuse) Descriptor() ([]byte, []int) {
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Reuse) GetPrincipals() uint32 {
+	if x != nil {
+		return x.Principals
+	}
+	return 0
+}
+
 // Restore lets Gatekit put values that the stage redacted back into the arguments of tools.
 type Restore struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -500,7 +564,7 @@ type Restore struct {
 
 func (x *Restore) Reset() {
 	*x = Restore{}
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[5]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -512,7 +576,7 @@ func (x *Restore) String() string {
 func (*Restore) ProtoMessage() {}
 
 func (x *Restore) ProtoReflect() protoreflect.Message {
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[5]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -525,7 +589,7 @@ func (x *Restore) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Restore.ProtoReflect.Descriptor instead.
 func (*Restore) Descriptor() ([]byte, []int) {
-	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{5}
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Restore) GetSeconds() int64 {
@@ -553,7 +617,7 @@ type Renames struct {
 
 func (x *Renames) Reset() {
 	*x = Renames{}
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[6]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -565,7 +629,7 @@ func (x *Renames) String() string {
 func (*Renames) ProtoMessage() {}
 
 func (x *Renames) ProtoReflect() protoreflect.Message {
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[6]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -578,7 +642,7 @@ func (x *Renames) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Renames.ProtoReflect.Descriptor instead.
 func (*Renames) Descriptor() ([]byte, []int) {
-	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{6}
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Renames) GetTools() map[string]string {
@@ -612,7 +676,7 @@ type Wants struct {
 
 func (x *Wants) Reset() {
 	*x = Wants{}
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[7]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -624,7 +688,7 @@ func (x *Wants) String() string {
 func (*Wants) ProtoMessage() {}
 
 func (x *Wants) ProtoReflect() protoreflect.Message {
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[7]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -637,7 +701,7 @@ func (x *Wants) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Wants.ProtoReflect.Descriptor instead.
 func (*Wants) Descriptor() ([]byte, []int) {
-	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{7}
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Wants) GetMethods() []string {
@@ -686,7 +750,7 @@ type Needs struct {
 
 func (x *Needs) Reset() {
 	*x = Needs{}
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[8]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -698,7 +762,7 @@ func (x *Needs) String() string {
 func (*Needs) ProtoMessage() {}
 
 func (x *Needs) ProtoReflect() protoreflect.Message {
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[8]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -711,7 +775,7 @@ func (x *Needs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Needs.ProtoReflect.Descriptor instead.
 func (*Needs) Descriptor() ([]byte, []int) {
-	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{8}
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Needs) GetBody() bool {
@@ -740,7 +804,7 @@ type Canary struct {
 
 func (x *Canary) Reset() {
 	*x = Canary{}
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[9]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -752,7 +816,7 @@ func (x *Canary) String() string {
 func (*Canary) ProtoMessage() {}
 
 func (x *Canary) ProtoReflect() protoreflect.Message {
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[9]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -765,7 +829,7 @@ func (x *Canary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Canary.ProtoReflect.Descriptor instead.
 func (*Canary) Descriptor() ([]byte, []int) {
-	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{9}
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Canary) GetWhat() string {
@@ -808,7 +872,7 @@ type Message struct {
 
 func (x *Message) Reset() {
 	*x = Message{}
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[10]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -820,7 +884,7 @@ func (x *Message) String() string {
 func (*Message) ProtoMessage() {}
 
 func (x *Message) ProtoReflect() protoreflect.Message {
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[10]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -833,7 +897,7 @@ func (x *Message) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Message.ProtoReflect.Descriptor instead.
 func (*Message) Descriptor() ([]byte, []int) {
-	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{10}
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Message) GetKind() Kind {
@@ -919,7 +983,7 @@ type InspectRequest struct {
 
 func (x *InspectRequest) Reset() {
 	*x = InspectRequest{}
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[11]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -931,7 +995,7 @@ func (x *InspectRequest) String() string {
 func (*InspectRequest) ProtoMessage() {}
 
 func (x *InspectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[11]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -944,7 +1008,7 @@ func (x *InspectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectRequest.ProtoReflect.Descriptor instead.
 func (*InspectRequest) Descriptor() ([]byte, []int) {
-	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{11}
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *InspectRequest) GetSeq() uint64 {
@@ -979,7 +1043,7 @@ type InspectResponse struct {
 
 func (x *InspectResponse) Reset() {
 	*x = InspectResponse{}
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[12]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -991,7 +1055,7 @@ func (x *InspectResponse) String() string {
 func (*InspectResponse) ProtoMessage() {}
 
 func (x *InspectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[12]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1004,7 +1068,7 @@ func (x *InspectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectResponse.ProtoReflect.Descriptor instead.
 func (*InspectResponse) Descriptor() ([]byte, []int) {
-	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{12}
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *InspectResponse) GetSeq() uint64 {
@@ -1040,7 +1104,7 @@ type Verdict struct {
 
 func (x *Verdict) Reset() {
 	*x = Verdict{}
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[13]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1052,7 +1116,7 @@ func (x *Verdict) String() string {
 func (*Verdict) ProtoMessage() {}
 
 func (x *Verdict) ProtoReflect() protoreflect.Message {
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[13]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1065,7 +1129,7 @@ func (x *Verdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verdict.ProtoReflect.Descriptor instead.
 func (*Verdict) Descriptor() ([]byte, []int) {
-	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{13}
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Verdict) GetAction() Action {
@@ -1143,7 +1207,7 @@ type Redacted struct {
 
 func (x *Redacted) Reset() {
 	*x = Redacted{}
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[14]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1155,7 +1219,7 @@ func (x *Redacted) String() string {
 func (*Redacted) ProtoMessage() {}
 
 func (x *Redacted) ProtoReflect() protoreflect.Message {
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[14]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1168,7 +1232,7 @@ func (x *Redacted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Redacted.ProtoReflect.Descriptor instead.
 func (*Redacted) Descriptor() ([]byte, []int) {
-	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{14}
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Redacted) GetPlaceholder() string {
@@ -1196,7 +1260,7 @@ type Edit struct {
 
 func (x *Edit) Reset() {
 	*x = Edit{}
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[15]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1208,7 +1272,7 @@ func (x *Edit) String() string {
 func (*Edit) ProtoMessage() {}
 
 func (x *Edit) ProtoReflect() protoreflect.Message {
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[15]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1221,7 +1285,7 @@ func (x *Edit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Edit.ProtoReflect.Descriptor instead.
 func (*Edit) Descriptor() ([]byte, []int) {
-	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{15}
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Edit) GetPointer() string {
@@ -1249,7 +1313,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[16]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1261,7 +1325,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[16]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1274,7 +1338,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{16}
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Finding) GetType() string {
@@ -1300,7 +1364,7 @@ type CloseRequest struct {
 
 func (x *CloseRequest) Reset() {
 	*x = CloseRequest{}
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[17]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1312,7 +1376,7 @@ func (x *CloseRequest) String() string {
 func (*CloseRequest) ProtoMessage() {}
 
 func (x *CloseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[17]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1325,7 +1389,7 @@ func (x *CloseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseRequest.ProtoReflect.Descriptor instead.
 func (*CloseRequest) Descriptor() ([]byte, []int) {
-	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{17}
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CloseRequest) GetStage() uint32 {
@@ -1343,7 +1407,7 @@ type CloseResponse struct {
 
 func (x *CloseResponse) Reset() {
 	*x = CloseResponse{}
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[18]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1355,7 +1419,7 @@ func (x *CloseResponse) String() string {
 func (*CloseResponse) ProtoMessage() {}
 
 func (x *CloseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[18]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1368,7 +1432,7 @@ func (x *CloseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseResponse.ProtoReflect.Descriptor instead.
 func (*CloseResponse) Descriptor() ([]byte, []int) {
-	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{18}
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{19}
 }
 
 var File_gatekit_plugin_v1_plugin_proto protoreflect.FileDescriptor
@@ -1387,14 +1451,19 @@ const file_gatekit_plugin_v1_plugin_proto_rawDesc = "" +
 	"\x06schema\x18\x04 \x01(\fR\x06schema\"B\n" +
 	"\x10ConfigureRequest\x12\x16\n" +
 	"\x06plugin\x18\x01 \x01(\tR\x06plugin\x12\x16\n" +
-	"\x06config\x18\x02 \x01(\fR\x06config\"\xa8\x02\n" +
+	"\x06config\x18\x02 \x01(\fR\x06config\"\xd8\x02\n" +
 	"\x11ConfigureResponse\x12\x14\n" +
 	"\x05stage\x18\x01 \x01(\rR\x05stage\x12.\n" +
 	"\x05wants\x18\x02 \x01(\v2\x18.gatekit.plugin.v1.WantsR\x05wants\x12.\n" +
 	"\x05needs\x18\x03 \x01(\v2\x18.gatekit.plugin.v1.NeedsR\x05needs\x121\n" +
 	"\x06canary\x18\x04 \x01(\v2\x19.gatekit.plugin.v1.CanaryR\x06canary\x124\n" +
 	"\arenames\x18\x05 \x01(\v2\x1a.gatekit.plugin.v1.RenamesR\arenames\x124\n" +
-	"\arestore\x18\a \x01(\v2\x1a.gatekit.plugin.v1.RestoreR\arestore\"9\n" +
+	"\arestore\x18\a \x01(\v2\x1a.gatekit.plugin.v1.RestoreR\arestore\x12.\n" +
+	"\x05reuse\x18\b \x01(\v2\x18.gatekit.plugin.v1.ReuseR\x05reuse\"'\n" +
+	"\x05Reuse\x12\x1e\n" +
+	"\n" +
+	"principals\x18\x01 \x01(\rR\n" +
+	"principals\"9\n" +
 	"\aRestore\x12\x18\n" +
 	"\aseconds\x18\x01 \x01(\x03R\aseconds\x12\x14\n" +
 	"\x05tools\x18\x02 \x03(\tR\x05tools\"\xff\x01\n" +
@@ -1504,7 +1573,7 @@ func file_gatekit_plugin_v1_plugin_proto_rawDescGZIP() []byte {
 }
 
 var file_gatekit_plugin_v1_plugin_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_gatekit_plugin_v1_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_gatekit_plugin_v1_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_gatekit_plugin_v1_plugin_proto_goTypes = []any{
 	(Kind)(0),                 // 0: gatekit.plugin.v1.Kind
 	(Direction)(0),            // 1: gatekit.plugin.v1.Direction
@@ -1514,60 +1583,62 @@ var file_gatekit_plugin_v1_plugin_proto_goTypes = []any{
 	(*Description)(nil),       // 5: gatekit.plugin.v1.Description
 	(*ConfigureRequest)(nil),  // 6: gatekit.plugin.v1.ConfigureRequest
 	(*ConfigureResponse)(nil), // 7: gatekit.plugin.v1.ConfigureResponse
-	(*Restore)(nil),           // 8: gatekit.plugin.v1.Restore
-	(*Renames)(nil),           // 9: gatekit.plugin.v1.Renames
-	(*Wants)(nil),             // 10: gatekit.plugin.v1.Wants
-	(*Needs)(nil),             // 11: gatekit.plugin.v1.Needs
-	(*Canary)(nil),            // 12: gatekit.plugin.v1.Canary
-	(*Message)(nil),           // 13: gatekit.plugin.v1.Message
-	(*InspectRequest)(nil),    // 14: gatekit.plugin.v1.InspectRequest
-	(*InspectResponse)(nil),   // 15: gatekit.plugin.v1.InspectResponse
-	(*Verdict)(nil),           // 16: gatekit.plugin.v1.Verdict
-	(*Redacted)(nil),          // 17: gatekit.plugin.v1.Redacted
-	(*Edit)(nil),              // 18: gatekit.plugin.v1.Edit
-	(*Finding)(nil),           // 19: gatekit.plugin.v1.Finding
-	(*CloseRequest)(nil),      // 20: gatekit.plugin.v1.CloseRequest
-	(*CloseResponse)(nil),     // 21: gatekit.plugin.v1.CloseResponse
-	nil,                       // 22: gatekit.plugin.v1.Renames.ToolsEntry
-	nil,                       // 23: gatekit.plugin.v1.Renames.PromptsEntry
-	nil,                       // 24: gatekit.plugin.v1.Wants.OnlyEntry
+	(*Reuse)(nil),             // 8: gatekit.plugin.v1.Reuse
+	(*Restore)(nil),           // 9: gatekit.plugin.v1.Restore
+	(*Renames)(nil),           // 10: gatekit.plugin.v1.Renames
+	(*Wants)(nil),             // 11: gatekit.plugin.v1.Wants
+	(*Needs)(nil),             // 12: gatekit.plugin.v1.Needs
+	(*Canary)(nil),            // 13: gatekit.plugin.v1.Canary
+	(*Message)(nil),           // 14: gatekit.plugin.v1.Message
+	(*InspectRequest)(nil),    // 15: gatekit.plugin.v1.InspectRequest
+	(*InspectResponse)(nil),   // 16: gatekit.plugin.v1.InspectResponse
+	(*Verdict)(nil),           // 17: gatekit.plugin.v1.Verdict
+	(*Redacted)(nil),          // 18: gatekit.plugin.v1.Redacted
+	(*Edit)(nil),              // 19: gatekit.plugin.v1.Edit
+	(*Finding)(nil),           // 20: gatekit.plugin.v1.Finding
+	(*CloseRequest)(nil),      // 21: gatekit.plugin.v1.CloseRequest
+	(*CloseResponse)(nil),     // 22: gatekit.plugin.v1.CloseResponse
+	nil,                       // 23: gatekit.plugin.v1.Renames.ToolsEntry
+	nil,                       // 24: gatekit.plugin.v1.Renames.PromptsEntry
+	nil,                       // 25: gatekit.plugin.v1.Wants.OnlyEntry
 }
 var file_gatekit_plugin_v1_plugin_proto_depIdxs = []int32{
 	5,  // 0: gatekit.plugin.v1.DescribeResponse.plugins:type_name -> gatekit.plugin.v1.Description
-	10, // 1: gatekit.plugin.v1.ConfigureResponse.wants:type_name -> gatekit.plugin.v1.Wants
-	11, // 2: gatekit.plugin.v1.ConfigureResponse.needs:type_name -> gatekit.plugin.v1.Needs
-	12, // 3: gatekit.plugin.v1.ConfigureResponse.canary:type_name -> gatekit.plugin.v1.Canary
-	9,  // 4: gatekit.plugin.v1.ConfigureResponse.renames:type_name -> gatekit.plugin.v1.Renames
-	8,  // 5: gatekit.plugin.v1.ConfigureResponse.restore:type_name -> gatekit.plugin.v1.Restore
-	22, // 6: gatekit.plugin.v1.Renames.tools:type_name -> gatekit.plugin.v1.Renames.ToolsEntry
-	23, // 7: gatekit.plugin.v1.Renames.prompts:type_name -> gatekit.plugin.v1.Renames.PromptsEntry
-	0,  // 8: gatekit.plugin.v1.Wants.kinds:type_name -> gatekit.plugin.v1.Kind
-	1,  // 9: gatekit.plugin.v1.Wants.directions:type_name -> gatekit.plugin.v1.Direction
-	24, // 10: gatekit.plugin.v1.Wants.only:type_name -> gatekit.plugin.v1.Wants.OnlyEntry
-	13, // 11: gatekit.plugin.v1.Canary.message:type_name -> gatekit.plugin.v1.Message
-	2,  // 12: gatekit.plugin.v1.Canary.action:type_name -> gatekit.plugin.v1.Action
-	0,  // 13: gatekit.plugin.v1.Message.kind:type_name -> gatekit.plugin.v1.Kind
-	1,  // 14: gatekit.plugin.v1.Message.direction:type_name -> gatekit.plugin.v1.Direction
-	13, // 15: gatekit.plugin.v1.InspectRequest.message:type_name -> gatekit.plugin.v1.Message
-	16, // 16: gatekit.plugin.v1.InspectResponse.verdicts:type_name -> gatekit.plugin.v1.Verdict
-	2,  // 17: gatekit.plugin.v1.Verdict.action:type_name -> gatekit.plugin.v1.Action
-	18, // 18: gatekit.plugin.v1.Verdict.edits:type_name -> gatekit.plugin.v1.Edit
-	19, // 19: gatekit.plugin.v1.Verdict.findings:type_name -> gatekit.plugin.v1.Finding
-	17, // 20: gatekit.plugin.v1.Verdict.redacted:type_name -> gatekit.plugin.v1.Redacted
-	0,  // 21: gatekit.plugin.v1.Wants.OnlyEntry.value:type_name -> gatekit.plugin.v1.Kind
-	3,  // 22: gatekit.plugin.v1.Plugin.Describe:input_type -> gatekit.plugin.v1.DescribeRequest
-	6,  // 23: gatekit.plugin.v1.Plugin.Configure:input_type -> gatekit.plugin.v1.ConfigureRequest
-	14, // 24: gatekit.plugin.v1.Plugin.Inspect:input_type -> gatekit.plugin.v1.InspectRequest
-	20, // 25: gatekit.plugin.v1.Plugin.Close:input_type -> gatekit.plugin.v1.CloseRequest
-	4,  // 26: gatekit.plugin.v1.Plugin.Describe:output_type -> gatekit.plugin.v1.DescribeResponse
-	7,  // 27: gatekit.plugin.v1.Plugin.Configure:output_type -> gatekit.plugin.v1.ConfigureResponse
-	15, // 28: gatekit.plugin.v1.Plugin.Inspect:output_type -> gatekit.plugin.v1.InspectResponse
-	21, // 29: gatekit.plugin.v1.Plugin.Close:output_type -> gatekit.plugin.v1.CloseResponse
-	26, // [26:30] is the sub-list for method output_type
-	22, // [22:26] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	11, // 1: gatekit.plugin.v1.ConfigureResponse.wants:type_name -> gatekit.plugin.v1.Wants
+	12, // 2: gatekit.plugin.v1.ConfigureResponse.needs:type_name -> gatekit.plugin.v1.Needs
+	13, // 3: gatekit.plugin.v1.ConfigureResponse.canary:type_name -> gatekit.plugin.v1.Canary
+	10, // 4: gatekit.plugin.v1.ConfigureResponse.renames:type_name -> gatekit.plugin.v1.Renames
+	9,  // 5: gatekit.plugin.v1.ConfigureResponse.restore:type_name -> gatekit.plugin.v1.Restore
+	8,  // 6: gatekit.plugin.v1.ConfigureResponse.reuse:type_name -> gatekit.plugin.v1.Reuse
+	23, // 7: gatekit.plugin.v1.Renames.tools:type_name -> gatekit.plugin.v1.Renames.ToolsEntry
+	24, // 8: gatekit.plugin.v1.Renames.prompts:type_name -> gatekit.plugin.v1.Renames.PromptsEntry
+	0,  // 9: gatekit.plugin.v1.Wants.kinds:type_name -> gatekit.plugin.v1.Kind
+	1,  // 10: gatekit.plugin.v1.Wants.directions:type_name -> gatekit.plugin.v1.Direction
+	25, // 11: gatekit.plugin.v1.Wants.only:type_name -> gatekit.plugin.v1.Wants.OnlyEntry
+	14, // 12: gatekit.plugin.v1.Canary.message:type_name -> gatekit.plugin.v1.Message
+	2,  // 13: gatekit.plugin.v1.Canary.action:type_name -> gatekit.plugin.v1.Action
+	0,  // 14: gatekit.plugin.v1.Message.kind:type_name -> gatekit.plugin.v1.Kind
+	1,  // 15: gatekit.plugin.v1.Message.direction:type_name -> gatekit.plugin.v1.Direction
+	14, // 16: gatekit.plugin.v1.InspectRequest.message:type_name -> gatekit.plugin.v1.Message
+	17, // 17: gatekit.plugin.v1.InspectResponse.verdicts:type_name -> gatekit.plugin.v1.Verdict
+	2,  // 18: gatekit.plugin.v1.Verdict.action:type_name -> gatekit.plugin.v1.Action
+	19, // 19: gatekit.plugin.v1.Verdict.edits:type_name -> gatekit.plugin.v1.Edit
+	20, // 20: gatekit.plugin.v1.Verdict.findings:type_name -> gatekit.plugin.v1.Finding
+	18, // 21: gatekit.plugin.v1.Verdict.redacted:type_name -> gatekit.plugin.v1.Redacted
+	0,  // 22: gatekit.plugin.v1.Wants.OnlyEntry.value:type_name -> gatekit.plugin.v1.Kind
+	3,  // 23: gatekit.plugin.v1.Plugin.Describe:input_type -> gatekit.plugin.v1.DescribeRequest
+	6,  // 24: gatekit.plugin.v1.Plugin.Configure:input_type -> gatekit.plugin.v1.ConfigureRequest
+	15, // 25: gatekit.plugin.v1.Plugin.Inspect:input_type -> gatekit.plugin.v1.InspectRequest
+	21, // 26: gatekit.plugin.v1.Plugin.Close:input_type -> gatekit.plugin.v1.CloseRequest
+	4,  // 27: gatekit.plugin.v1.Plugin.Describe:output_type -> gatekit.plugin.v1.DescribeResponse
+	7,  // 28: gatekit.plugin.v1.Plugin.Configure:output_type -> gatekit.plugin.v1.ConfigureResponse
+	16, // 29: gatekit.plugin.v1.Plugin.Inspect:output_type -> gatekit.plugin.v1.InspectResponse
+	22, // 30: gatekit.plugin.v1.Plugin.Close:output_type -> gatekit.plugin.v1.CloseResponse
+	27, // [27:31] is the sub-list for method output_type
+	23, // [23:27] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_gatekit_plugin_v1_plugin_proto_init() }
@@ -1575,14 +1646,14 @@ func file_gatekit_plugin_v1_plugin_proto_init() {
 	if File_gatekit_plugin_v1_plugin_proto != nil {
 		return
 	}
-	file_gatekit_plugin_v1_plugin_proto_msgTypes[15].OneofWrappers = []any{}
+	file_gatekit_plugin_v1_plugin_proto_msgTypes[16].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_gatekit_plugin_v1_plugin_proto_rawDesc), len(file_gatekit_plugin_v1_plugin_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   22,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -72,7 +72,7 @@ func (a *Approvals) id(m *mcp.Message) (string, error) {
 		return "", err
 	}
 	h := sha256.New()
-	for _, part := range []string{m.Principal, m.Server, a.Servers[m.Server], m.Method, m.Name,
+	for _, part := range []string{m.Principal.ID(), m.Server, a.Servers[m.Server], m.Method, m.Name,
 		string(paramsDigest)} {
 		fmt.Fprintf(h, "%d:%s", len(part), part)
 	}
@@ -124,7 +124,7 @@ func (a *Approvals) Submit(m *mcp.Message, reason, values string) (instruction s
 			return "approved in the meantime: retry", nil
 		}
 		submitted = submitted || p.ID == id
-		if p.Principal == m.Principal {
+		if p.Principal == m.Principal.ID() {
 			own++
 		}
 	}
@@ -132,7 +132,7 @@ func (a *Approvals) Submit(m *mcp.Message, reason, values string) (instruction s
 		return "", errors.New("too many requests wait for approval\nhint: `gatekit approve` " +
 			"lists them; each expires after ten minutes")
 	}
-	err = a.write(PendingApproval{ID: id, Principal: m.Principal, Server: m.Server,
+	err = a.write(PendingApproval{ID: id, Principal: m.Principal.ID(), Server: m.Server,
 		Method: m.Method,
 		Name:   m.Name, Reason: reason, Values: values, Expires: a.now().Add(pendingFor),
 		Log: a.Log, LogKey: a.LogKey})

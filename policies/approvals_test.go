@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/policies"
 )
@@ -54,7 +55,7 @@ func TestApprovals(t *testing.T) {
 		"another principal": func() bool {
 			m := called("x",
 				`{"secret":"s3cr3t","n":1.0}`)
-			m.Principal = "bob"
+			m.Principal = identity.FromID("bob")
 			return a.Consume(m)
 		},
 		"another server": func() bool {
@@ -152,7 +153,7 @@ func TestPendingApprovalsAreBoundedPerPrincipal(t *testing.T) {
 	a := &policies.Approvals{Dir: filepath.Join(t.TempDir(), "approvals")}
 	ask := func(principal string, n int) error {
 		m := called("x", `{"n":`+strconv.Itoa(n)+`}`)
-		m.Principal = principal
+		m.Principal = identity.FromID(principal)
 		_, err := a.Submit(m, "it is large", "")
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 	"gatekit/policies"
@@ -201,7 +202,7 @@ func TestNumberAndSizeOfLabels(t *testing.T) {
 	}
 	for i := range 65 {
 		m := called(string(rune('0'+i)), `{}`)
-		m.Principal = strings.Repeat("p", 1<<20-1)
+		m.Principal = identity.FromID(strings.Repeat("p", 1<<20-1))
 		if i == 63 {
 			long := in(called("xx", `{}`), "", "s2") // one byte more than there is room for
 			long.Principal = m.Principal
@@ -369,7 +370,7 @@ func TestAllApprovalsAreBounded(t *testing.T) {
 	}
 	for i, want := range []bool{false, true} {
 		m := called("x", fmt.Sprintf(`{"n":%d}`, i))
-		m.Principal = "bob"
+		m.Principal = identity.FromID("bob")
 		if _, err := a.Submit(m, "it is large", ""); (err != nil) != want {
 			t.Errorf("request %d: error %v, want one: %v", 1000+i, err, want)
 		}

@@ -92,6 +92,29 @@ deny contains "no" if startswith(input.name, "https://h.example/D")`)
 	}
 }
 
+// A resource that a rule hid from a list because of another item stays hidden. This also holds for
+// URIs that some servers read as the hidden URI, because they ignore the query or the host.
+func TestHiddenResourceStaysHiddenWithAQueryOrAHost(t *testing.T) {
+	s := loaded(t, `hide contains "file:///D/a" if {
+	some item in input.items
+	item.uri == "file:///b"
+}`)
+	list := answered(sent(mcp.NewRequest("1", "resources/list", nil), mcp.ToServer, ""),
+		`{"resources":[{"uri":"file:///D/a"},{"uri":"file:///b"}]}`)
+	if got := verdictOf(t, s, list); strings.Contains(got, "file:///D/a") {
+		t.Fatalf("the list has the hidden resource: %s", got)
+	}
+	for _, uri := range []string{"file:///D/a", "file:///D/a?x", "file:///D/a#x",
+		"file://host/D/a"} {
+		if got := verdictOf(t, s, reading(uri)); !strings.Contains(got, "is hidden from") {
+			t.Errorf("%s: the verdict is %q, want it denied as hidden", uri, got)
+		}
+	}
+	if refused(t, s, reading("file:///b")) {
+		t.Error("the resource that the list shows is denied")
+	}
+}
+
 // A rule holds for every spelling of a URI in a subscription and in an update notification.
 func TestRulesHoldForEverySpellingOfSubscribedURI(t *testing.T) {
 	s := loaded(t, `deny contains "no" if "file:///D/a" in input.params.notifications.resourceSubscriptions

@@ -2,6 +2,7 @@ package policies
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 
@@ -320,14 +322,34 @@ func (r *caseReader) session(c *Case, m *mcp.Message) {
 		c.state.knownClient, c.state.logLevel = s.KnownClient, s.LogLevel
 	}
 	if r.members["principal"].Kind() == '"' {
-		m.Principal = r.text("principal")
+		m.Principal = r.namedPrincipal()
 	} else {
 		var p struct {
-			Subject string
-			Claims  map[string]any
+			ID, Issuer, Subject, Client string
+			Method                      identity.Method
+			Scopes, Groups              []string
+			Claims                      map[string]json.RawMessage
 		}
 		r.decode("principal", &p)
-		m.Principal = p.Subject
+		a := identity.Attributes{Method: p.Method, Issuer: p.Issuer, Subject: p.Subject,
+			Client: p.Client, Scopes: p.Scopes, Groups: p.Groups}
+		if len(p.Claims) > 0 {
+			a.Claims, _ = json.Marshal(p.Claims) // cannot fail: the values were read as JSON
+		}
+		if a.Issuer != "" && a.Method == identity.Local {
+			a.Method = identity.JWT
+		}
+		principal, err := identity.New(a)
+		switch {
+		case a.Method == identity.Local && a.Client == "" && len(a.Claims) == 0 &&
+			len(a.Scopes)+len(a.Groups) == 0: // only a name
+			principal = identity.FromID(cmp.Or(p.ID, p.Subject))
+		case err != nil:
+			r.fail("principal: %w", err)
+		case p.ID != "" && p.ID != principal.ID():
+			r.fail("the id of the principal does not fit its method, issuer and subject")
+		}
+		m.Principal = principal
 	}
 	c.state.roots, c.state.item = r.members["roots"], r.members["item"]
 	r.decode("tools", &c.state.tools)
@@ -337,6 +359,28 @@ func (r *caseReader) session(c *Case, m *mcp.Message) {
 	if v, ok := r.members["item"]; ok && v.Kind() != '{' {
 		r.fail("item is not a JSON object")
 	}
+}
+
+// namedPrincipal returns the principal whose ID is the member principal, with the attributes that
+// an audit record has. A case may also have any other name as its principal.
+func (r *caseReader) namedPrincipal() *identity.Principal {
+	id := r.text("principal")
+	a, err := identity.ParseID(id)
+	if err != nil {
+		return identity.FromID(id)
+	}
+	if r.lenient { // an audit record
+		a.Client, a.Scopes = r.text("client"), strings.Fields(r.text("scope"))
+		if method := identity.Method(r.text("authentication")); a.Issuer != "" &&
+			method == identity.Introspection {
+			a.Method = method
+		}
+	}
+	p, err := identity.New(a)
+	if err != nil {
+		r.fail("principal: %w", err)
+	}
+	return p
 }
 
 // message builds a message from the members of a case, and parses it as strictly as a message from
@@ -365,8 +409,9 @@ func message(kind string, id jsontext.Value, method, body string,
 	return mcp.Parse(append(b, '}'))
 }
 
-// RequestMatcher sets Message.Request of each response among consecutive cases. The zero value is
-// ready to use.
+// RequestMatcher sets Message.Request of each response among consecutive cases. It also sets the
+// principal of the response: the audit log has the scopes only in the record of the request. The
+// zero value is ready to use.
 type RequestMatcher struct{ requests map[string]*mcp.Message }
 
 // Add adds the next case, and sets its request when the case is a response.
@@ -375,7 +420,8 @@ func (rm *RequestMatcher) Add(c *Case) {
 		return
 	}
 	m := c.Message
-	key := strings.Join([]string{m.Principal, m.Session, c.exchange, m.Method, m.Server}, "\x00")
+	key := strings.Join([]string{m.Principal.ID(), m.Session, c.exchange, m.Method, m.Server},
+		"\x00")
 	switch {
 	case m.Kind == mcp.Request && !c.BodyMissing:
 		if rm.requests == nil {
@@ -383,8 +429,8 @@ func (rm *RequestMatcher) Add(c *Case) {
 		}
 		rm.requests[key] = m
 	case m.Kind == mcp.Response || m.Kind == mcp.Error:
-		if m.Request == nil {
-			m.Request = rm.requests[key]
+		if request := rm.requests[key]; m.Request == nil && request != nil {
+			m.Request, m.Principal = request, request.Principal
 		}
 		delete(rm.requests, key)
 	}
@@ -439,14 +485,14 @@ func (w *outcomeRecorder) Record(_ context.Context, o pipeline.Outcome) (uint64,
 	return 1, nil
 }
 
-// caseStage evaluates the policies for one case.
+// caseStage evaluates the policies for one case. It has none of the other methods of a Stage.
 type caseStage struct {
-	*Stage
-	c *Case
+	stage *Stage
+	c     *Case
 }
 
 func (a caseStage) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, error) {
-	return a.inspect(ctx, m, a.contextOf(a.c))
+	return a.stage.inspect(ctx, m, a.stage.contextOf(a.c))
 }
 
 func (s *Stage) contextOf(c *Case) messageContext {

@@ -431,3 +431,75 @@ func TestReplayCountsCallsOfTheMinute(t *testing.T) {
 		}
 	}
 }
+
+// TestPrincipalOfACase reads principals of test cases: names, and principals that are
+// authenticated.
+func TestPrincipalOfACase(t *testing.T) {
+	s := loaded(t, `deny contains sprintf("%v|%v|%v|%v|%v|%v", [p.id, p.method, p.subject, p.scopes, p.groups, p.claims]) if p := input.principal`)
+	for principal, want := range map[string]string{
+		`"ann"`:                   `ann||ann|[]|[]|{}`,
+		`"token:ci"`:              `token:ci|token|ci|[]|[]|{}`,
+		`"https://a.example#ann"`: `https://a.example#ann|jwt|ann|[]|[]|{}`,
+		`{"id":"ann"}`:            `ann||ann|[]|[]|{}`,
+		`{"subject":"a"}`:         `a||a|[]|[]|{}`,
+		`{"subject":"a","scopes":["s"],"groups":["g"]}`:             `local:a||a|["s"]|["g"]|{}`,
+		`{"issuer":"https://a.example","subject":"a"}`:              `https://a.example#a|jwt|a|[]|[]|{}`,
+		`{"method":"token","subject":"a","claims":{"c":1}}`:         `token:a|token|a|[]|[]|{"c": 1}`,
+		`{"method":"token","subject":"a","id":"token:a"}`:           `token:a|token|a|[]|[]|{}`,
+		`{"method":"token","subject":"a","id":"token:b"}`:           "error: the id of the principal",
+		`{"method":"token","subject":"a","issuer":"https://a.org"}`: "error: principal: ",
+		`{"method":"token"}`:                                        "error: principal: ",
+	} {
+		c, err := policies.ParseCase([]byte(`{"method":"ping","principal":` + principal + `}`))
+		got := fmt.Sprint("error: ", err)
+		if err == nil {
+			got = strings.TrimPrefix(s.Evaluate(t.Context(), c).Reason, "t: ")
+		}
+		if got != want && !(strings.HasPrefix(want, "error: ") && strings.Contains(got,
+			strings.TrimPrefix(want, "error: "))) {
+			t.Errorf("%s: got %s, want %s", principal, got, want)
+		}
+	}
+}
+
+// TestPrincipalOfARecord reads principals of audit records. The record of a response has no scopes,
+// so it has those of the request.
+func TestPrincipalOfARecord(t *testing.T) {
+	const record = `{"seq":7,"prev":"ab","session":"s","server":"a","exchange":"1","action":"pass",` +
+		`"method":"ping","before":{"size":2},"after":{"size":2,"body":{}},`
+	const ann = `"principal":"https://a.example#ann","client":"ide"`
+	s := loaded(t, `deny contains sprintf("%v|%v|%v|%v|%v", [p.issuer, p.method, p.subject, p.client, p.scopes]) if p := input.principal`)
+	var matcher policies.RequestMatcher
+	for _, c := range []struct{ source, want string }{
+		{record + `"kind":"request",` + ann + `,"authentication":"introspection","scope":"x y"}`,
+			`https://a.example|introspection|ann|ide|["x", "y"]`},
+		{record + `"kind":"response",` + ann + `}`,
+			`https://a.example|introspection|ann|ide|["x", "y"]`},
+		{record + `"kind":"request",` + ann + `,"authentication":"jwt"}`,
+			`https://a.example|jwt|ann|ide|[]`},
+		{record + `"kind":"request","principal":"token:ci","authentication":"introspection"}`,
+			`|token|ci||[]`},
+		{record + `"kind":"request"}`, `||||[]`},
+	} {
+		one := parsedCase(t, c.source)
+		matcher.Add(one)
+		o := s.Evaluate(t.Context(), one)
+		if got := strings.TrimPrefix(o.Reason, "t: "); got != c.want || o.Err != nil {
+			t.Errorf("%s: got %s, error %v; want %s", c.source, got, o.Err, c.want)
+		}
+	}
+}
+
+// TestCallsOfACaseWereMade evaluates calls of a tool that is not listed. The case has the number of
+// earlier calls.
+func TestCallsOfACaseWereMade(t *testing.T) {
+	s := loaded(t, `deny contains input.schema.unlisted if input.schema.state == "unlisted"`)
+	for calls, want := range map[string]string{`{}`: "t: first", `{"a x":0}`: "t: first",
+		`{"a x":1}`: "t: again", `{"a y":1}`: "t: first"} {
+		o := s.Evaluate(t.Context(), parsedCase(t, `{"method":"tools/call","server":"a",`+
+			`"params":{"name":"x"},"session":{"calls":`+calls+`}}`))
+		if o.Reason != want {
+			t.Errorf("calls %s: denied with %q, error %v, want %q", calls, o.Reason, o.Err, want)
+		}
+	}
+}

@@ -22,6 +22,7 @@ type decision struct {
 	hidden       []hiddenItem
 	redactions   []redaction
 	sets         []setEdit
+	scopes       []string // that the principal's access token must have
 	labels       []string
 	notes        []string // for the audit record only
 	final        bool     // a rule contributed that no allowance may change
@@ -55,6 +56,7 @@ func (d *decision) merge(o *decision) {
 	d.final = d.final || o.final
 	d.denies, d.asks = union(d.denies, o.denies), union(d.asks, o.asks)
 	d.hidden, d.redactions = union(d.hidden, o.hidden), union(d.redactions, o.redactions)
+	d.scopes = union(d.scopes, o.scopes)
 	d.labels, d.notes = union(d.labels, o.labels), union(d.notes, o.notes)
 	if d.would == nil {
 		d.would = o.would
@@ -166,6 +168,11 @@ func (d *decision) add(r effectRule, t *ast.Term) error {
 			return fmt.Errorf("%s: set: %w", r.name, err)
 		}
 		d.sets = append(d.sets, setEdit{r.name, mcp.Set(path, raw)})
+	case "scope":
+		if !isText || !isScope(string(text)) {
+			return wrong("scopes of OAuth")
+		}
+		d.scopes = append(d.scopes, string(text))
 	case "label":
 		if !isText {
 			return wrong("words")
@@ -175,6 +182,13 @@ func (d *decision) add(r effectRule, t *ast.Term) error {
 		d.notes = append(d.notes, r.name+": "+t.String())
 	}
 	return nil
+}
+
+// isScope reports whether a text is one scope (RFC 6749, section 3.3).
+func isScope(text string) bool {
+	return text != "" && !strings.ContainsFunc(text, func(r rune) bool {
+		return r < '!' || r > '~' || r == '"' || r == '\\'
+	})
 }
 
 // redactMembers describes the valid elements of a redact rule, for an error message.
@@ -220,6 +234,17 @@ func (d *decision) verdict(m *mcp.Message, patterns *patterns) (pipeline.Verdict
 				"\"to_server\" and input.kind == \"request\" to the rule)"
 		return v, nil
 	}
+	if lacking := d.lackingScopes(m); len(lacking) > 0 {
+		slices.Sort(d.scopes)
+		v.Action, v.Final, v.Scopes = pipeline.Deny, true, d.scopes
+		v.Reason = "the access token lacks the scopes " + strings.Join(lacking, ", ")
+		if m.Kind != mcp.Request || m.Direction != mcp.ToServer {
+			v.Scopes = nil
+			v.Reason = "scopes can only be demanded of requests to servers: add input.direction " +
+				"== \"to_server\" and input.kind == \"request\" to the rule scope"
+		}
+		return v, nil
+	}
 	if d.would != nil {
 		would, err := d.would.verdict(m, patterns)
 		if err != nil {
@@ -251,6 +276,19 @@ func (d *decision) verdict(m *mcp.Message, patterns *patterns) (pipeline.Verdict
 		v.Action = pipeline.Modify
 	}
 	return v, nil
+}
+
+// lackingScopes returns the scopes that the rules demand and m's principal does not have, sorted.
+// For a message that is not a request to a server, it returns all scopes, because its sender cannot
+// get more scopes.
+func (d *decision) lackingScopes(m *mcp.Message) (lacking []string) {
+	for _, s := range d.scopes {
+		if m.Kind != mcp.Request || m.Direction != mcp.ToServer || !m.Principal.HasScope(s) {
+			lacking = append(lacking, s)
+		}
+	}
+	slices.Sort(lacking)
+	return lacking
 }
 
 // edits returns the edits of the set and redact rules, and the names of these rules. If a set rule

@@ -91,6 +91,7 @@ func TestEveryEffectWorksOrDenies(t *testing.T) {
 		}
 		check("deny", `deny contains "no"`, "", "")
 		check("ask", `ask contains "no"`, "", "")
+		check("scope", `scope contains "write"`, "", "")
 		check("redact a path", `redact contains {"path": "`+c.path+`", "with": "NEW"}`, "MARK", "NEW")
 		check("redact a pattern", `redact contains {"pattern": "MARK", "with": "NEW"}`, "MARK",
 			"NEW")
@@ -157,6 +158,12 @@ func TestEffectsThatCannotWorkAreRefusedAtLoad(t *testing.T) {
 			"t.rego:3: ask: only requests to servers"},
 		{`ask contains "x" if input.method == "elicitation/create"`,
 			"t.rego:3: ask: only requests to servers"},
+		{`scope contains "x" if input.kind == "notification"`,
+			"t.rego:3: scope: only requests to servers can need scopes"},
+		{`scope contains "a b"`, "t.rego:3: scope contains an element of type string, want scopes"},
+		{`scope contains "a\"b"`, "t.rego:3: scope contains an element of type string, want scopes"},
+		{`scope contains ""`, "t.rego:3: scope contains an element of type string, want scopes"},
+		{`scope contains "https://api.example/notes.read" if input.method == "tools/call"`, ""},
 		{`hide contains input.items[_].name if input.method == "tools/list"`, ""},
 		{`hide contains "x" if input.kind == "response"`, ""},
 		{`hide contains "x" if input.method in {"ping", "roots/list"}`, ""},

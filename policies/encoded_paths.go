@@ -1,8 +1,6 @@
 package policies
 
 import (
-	"bytes"
-	"encoding/binary"
 	"regexp"
 	"strings"
 	"unicode/utf8"
@@ -16,9 +14,14 @@ import (
 // traversal if one of its decodings contains more `../` than the path itself, or a NUL character.
 // hiddenTraversal returns "" for all other paths, and for an http(s) URL, which is not a path.
 func hiddenTraversal(text string) string {
-	if !hasSpecialCharacters(text) {
+	if !hasSpecialCharacters(text) || !canDecodeToTraversal([]byte(text), false) {
 		return ""
 	}
+	return searchTraversal(text)
+}
+
+// searchTraversal is hiddenTraversal without the quick checks.
+func searchTraversal(text string) string {
 	text = strings.TrimSpace(text)
 	switch {
 	case webURL.MatchString(text):
@@ -77,8 +80,7 @@ func countParents(path string) (n int) {
 // faster. It can also return true for a harmless text that is long or has line breaks.
 func mayHideTraversal(text string) bool {
 	switch {
-	case !hasSpecialCharacters(text), !strings.Contains(text, "..") && !strings.ContainsAny(text,
-		"%\x00") && strings.IndexFunc(text, func(c rune) bool { return c >= utf8.RuneSelf }) < 0:
+	case !canDecodeToTraversal([]byte(text), false), !hasSpecialCharacters(text):
 		return false
 	case len(text) > maxPathBytes, strings.ContainsAny(text, "\n\r"):
 		return true
@@ -114,24 +116,6 @@ func hasSpecialCharacters(text string) bool {
 // jsonMayHideTraversal is anyTextMayHideTraversal for JSON. It decodes the JSON only when its bytes
 // contain something suspicious.
 func jsonMayHideTraversal(raw []byte) bool {
-	return !isPlainJSON(raw) && anyTextMayHideTraversal(ast.NewTerm(valueOf(raw, nil)))
-}
-
-// isPlainJSON reports whether JSON is ASCII and has no percent sign, no "..", no escaped backslash
-// and no \u escape, which could stand for any character. No string in such JSON can hide a
-// traversal.
-func isPlainJSON(raw []byte) bool {
-	if bytes.IndexByte(raw, '%') >= 0 || bytes.Contains(raw, []byte("..")) || bytes.Contains(raw,
-		[]byte(`\\`)) || bytes.Contains(raw, []byte(`\u`)) {
-		return false
-	}
-	const highBits = 0x8080808080808080 // the highest bit of each of eight bytes
-	var combined uint64
-	for ; len(raw) >= 8; raw = raw[8:] {
-		combined |= binary.NativeEndian.Uint64(raw)
-	}
-	for _, c := range raw {
-		combined |= uint64(c)
-	}
-	return combined&highBits == 0
+	return canDecodeToTraversal(raw, true) && anyTextMayHideTraversal(ast.NewTerm(valueOf(raw,
+		nil)))
 }

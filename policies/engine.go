@@ -72,7 +72,7 @@ type effectRule struct {
 }
 
 // effectNames are the names of the rules that have an effect on a message.
-var effectNames = []string{"deny", "hide", "redact", "set", "ask", "label", "note"}
+var effectNames = []string{"deny", "hide", "redact", "set", "ask", "scope", "label", "note"}
 
 // findEffectRules returns the rules with an effect in the packages below data.gatekit. A rule that
 // has the name of an effect, but is not a set, is an error. A rule whose effect can never work is
@@ -158,6 +158,32 @@ func (s *Stage) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, 
 		now: s.now()})
 }
 
+// maxQuickBytes bounds the messages for InspectQuickly: the search for hidden paths in a text that
+// is made to slow it down takes about a second for each MiB.
+const maxQuickBytes = 128 << 10
+
+// InspectQuickly implements pipeline.QuickStage, for calls of tools for which no rule is evaluated.
+func (s *Stage) InspectQuickly(ctx context.Context, m *mcp.Message) (v pipeline.Verdict, ok bool,
+	err error) {
+	if m.Method != "tools/call" || len(m.Body()) > maxQuickBytes {
+		return v, false, nil
+	}
+	found := pipeline.PriorFindingsFrom(ctx)
+	mc := messageContext{findings: found.Findings, labels: found.Labels, now: s.now()}
+	q, err := s.selector.query(s.all, s.classOf(m, s.sessions.session(m), mc))
+	if err != nil || len(q.rules) > 0 {
+		return v, false, nil // Inspect returns the error
+	}
+	hides, err := s.selector.query(s.hideQuery(m), s.selector.classOf(mcp.ToClient, mcp.Response,
+		"tools/list", m.Server, ""))
+	if err != nil || len(hides.rules) > 0 {
+		return v, false, nil
+	}
+	mc.query = q
+	v, err = s.inspect(ctx, m, mc)
+	return v, true, err
+}
+
 // messageContext has the information that rules get in addition to a message and its session.
 type messageContext struct {
 	findings    []pipeline.Finding
@@ -168,7 +194,8 @@ type messageContext struct {
 	tools       []string   // replaces input.tools, when not nil
 	// the message that describes the client; nil for the message itself
 	describer   *mcp.Message
-	knownClient *bool // replaces input.session.known_client, when not nil
+	knownClient *bool      // replaces input.session.known_client, when not nil
+	query       *ruleQuery // the rules that can hold for the message; nil if not known
 }
 
 // inspect returns the verdict for a message. If the message passes, inspect records it in its
@@ -234,9 +261,11 @@ func awaitsApproval(ctx context.Context, v pipeline.Verdict) bool {
 // session.
 func (s *Stage) decide(ctx context.Context, m *mcp.Message, session *session,
 	mc messageContext) (pipeline.Verdict, []hiddenItem, error) {
-	q, err := s.selector.query(s.all, s.classOf(m, session, mc))
-	if err != nil {
-		return pipeline.Verdict{}, nil, err
+	q, err := mc.query, error(nil)
+	if q == nil {
+		if q, err = s.selector.query(s.all, s.classOf(m, session, mc)); err != nil {
+			return pipeline.Verdict{}, nil, err
+		}
 	}
 	effects, err := s.evaluate(ctx, q, func() ast.Value {
 		return s.input(m, session, mc, q.reads)

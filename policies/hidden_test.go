@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 	"gatekit/policies"
@@ -43,7 +44,7 @@ hide contains item.uriTemplate if {
 }
 `
 	withPrincipal := func(principal string, m *mcp.Message) *mcp.Message {
-		m.Principal = principal
+		m.Principal = identity.FromID(principal)
 		return m
 	}
 	request := func(method, params, name string) *mcp.Message {
@@ -349,7 +350,7 @@ func TestTasksOfOnePrincipalDoNotEvictThoseOfAnother(t *testing.T) {
 	s := loaded(t, `hide contains "write" if { input.method == "tools/list"; input.kind == "response" }`)
 	createTask := func(principal, tool, id string) {
 		m := answered(called(tool, `{}`), `{"task":{"taskId":"`+id+`"}}`)
-		m.Principal = principal
+		m.Principal = identity.FromID(principal)
 		verdictOf(t, s, m)
 	}
 	createTask("alice", "write", "t")
@@ -357,7 +358,7 @@ func TestTasksOfOnePrincipalDoNotEvictThoseOfAnother(t *testing.T) {
 		createTask("mallory", "read", fmt.Sprint(i))
 	}
 	m := sent(mcp.NewRequest("1", "tasks/result", []byte(`{"taskId":"t"}`)), mcp.ToServer, "t")
-	m.Principal = "alice"
+	m.Principal = identity.FromID("alice")
 	if got := verdictOf(t, s, m); got != "denied: t: the task belongs to the tool write, which is "+
 		"hidden from this client" {
 		t.Errorf("got %s, want that the tool of alice's task is hidden", got)

@@ -41,12 +41,13 @@ func checkEffect(r *ast.Rule, effect string) error {
 	}
 	const direction, kind, method = 0, 1, 2 // in classMembers
 	switch effect {
-	case "ask":
+	case "ask", "scope":
 		methods, isRequired := required[method]
 		if !allows(direction, mcp.ToServer.String()) || !allows(kind, mcp.Request.String()) ||
 			isRequired && !slices.ContainsFunc(methods, isRequestToServer) {
-			return errors.New("ask: only requests to servers can be approved, and the rule is " +
-				"about other messages")
+			can := map[string]string{"ask": "be approved", "scope": "need scopes"}[effect]
+			return fmt.Errorf("%s: only requests to servers can %s, and the rule is about other "+
+				"messages", effect, can)
 		}
 	case "hide":
 		methods, isRequired := required[method]

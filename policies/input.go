@@ -2,12 +2,14 @@ package policies
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"math"
 	"strconv"
 	"strings"
 	"time"
 
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 
@@ -113,11 +115,7 @@ func (s *Stage) input(m *mcp.Message, sess *session, mc messageContext, r readSe
 			if !known {
 				return nil
 			}
-			terms := make([]*ast.Term, len(names))
-			for i, name := range names {
-				terms[i] = ast.StringTerm(name)
-			}
-			return ast.NewArray(terms...)
+			return stringArray(names)
 		case "params", "result", "error":
 			if mc.bodyMissing || name != bodyMember[m.Kind] {
 				return nil
@@ -148,12 +146,7 @@ func (s *Stage) input(m *mcp.Message, sess *session, mc messageContext, r readSe
 		case "session":
 			return sess.inputValue(m, mc, s.principalLabels(m), r)
 		case "principal":
-			return object(r, []string{"subject", "claims"}, func(name string, _ readSet) ast.Value {
-				if name == "subject" {
-					return ast.String(m.Principal)
-				}
-				return ast.NewObject()
-			})
+			return principalValue(m.Principal, r)
 		case "roots":
 			return valueOf(sess.declaredRoots(), r)
 		case "findings":
@@ -163,6 +156,46 @@ func (s *Stage) input(m *mcp.Message, sess *session, mc messageContext, r readSe
 		}
 		return nil
 	})
+}
+
+// principalMembers are the members of input.principal.
+var principalMembers = [...]string{"id", "method", "issuer", "subject", "client", "scopes",
+	"groups", "claims"}
+
+// principalValue returns input.principal, with only the members in r. All members are present for
+// the local user, too: its texts, lists and claims are empty.
+func principalValue(p *identity.Principal, r readSet) ast.Value {
+	return object(r, principalMembers[:], func(name string, below readSet) ast.Value {
+		switch name {
+		case "id":
+			return ast.String(p.ID())
+		case "method":
+			return ast.String(p.Method())
+		case "issuer":
+			return ast.String(p.Issuer())
+		case "subject": // of a principal in a test case, perhaps only the ID is known
+			return ast.String(cmp.Or(p.Subject(), p.ID()))
+		case "client":
+			return ast.String(p.Client())
+		case "scopes":
+			return stringArray(p.Scopes())
+		case "groups":
+			return stringArray(p.Groups())
+		}
+		if claims := valueOf(p.Claims(), below); claims != nil {
+			return claims
+		}
+		return ast.NewObject()
+	})
+}
+
+// stringArray returns texts as an array.
+func stringArray(texts []string) ast.Value {
+	terms := make([]*ast.Term, len(texts))
+	for i, text := range texts {
+		terms[i] = ast.StringTerm(text)
+	}
+	return ast.NewArray(terms...)
 }
 
 // bodyMember is the member of the input that has a message's body, by the message's kind.

@@ -42,7 +42,7 @@ func isLocalScheme(name string, schemes []string) bool {
 // innerPath finds absolute paths within a text: the text after ":/", "=/", "@~/" and similar.
 var innerPath = regexp.MustCompile(`[:"',@=|;!]((?:/|~/|[A-Za-z]:[/\\]|\\\\|(?i:file:))[^|"']*)`)
 
-// maxInnerPaths bounds the paths in one text.
+// maxInnerPaths bounds the paths in one text, not counting the whole text.
 const maxInnerPaths = 16
 
 // schemeProblem returns the problem of a text that a local library opens as a file, although it is
@@ -83,10 +83,13 @@ func (b pathBounds) schemeProblem(text string, depth int) string {
 	}
 	rest = strings.TrimPrefix(rest, "//")
 	paths := []string{rest}
-	for at := 0; len(paths) < maxInnerPaths; {
+	for at := 0; ; {
 		m := innerPath.FindStringSubmatchIndex(rest[at:])
 		if m == nil {
 			break
+		}
+		if len(paths) > maxInnerPaths {
+			return "the path contains too many paths"
 		}
 		paths = append(paths, rest[at+m[2]:at+m[3]])
 		at += m[2]

@@ -46,7 +46,7 @@ func (s *session) tools(m *mcp.Message) (names []string, known bool) {
 	if meth.NamePointer == "/taskId" && m.Direction == mcp.ToClient &&
 		m.Kind == mcp.Notification {
 		// The notification may come before the answer that creates the task.
-		if tool, created := s.store.tasks.Name(m.Server, m.Name, m.Principal); created {
+		if tool, created := s.store.tasks.Name(m.Server, m.Name, m.Principal.ID()); created {
 			names = append(names, tool)
 		}
 	}
@@ -59,7 +59,7 @@ func (s *session) tools(m *mcp.Message) (names []string, known bool) {
 func (s *session) taskTools(m *mcp.Message, ids []string) (names []string, known bool) {
 	known = true
 	for _, id := range ids {
-		tool, created := s.store.tasks.Name(m.Server, id, m.Principal)
+		tool, created := s.store.tasks.Name(m.Server, id, m.Principal.ID())
 		if !created {
 			known = false
 		} else if !slices.Contains(names, tool) {

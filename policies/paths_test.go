@@ -275,6 +275,7 @@ func TestManySchemesAreDenied(t *testing.T) {
 		cache := func(n int) string { return strings.Repeat("cache:", n) }
 		return []string{strings.Repeat("local:", n) + "/data/x", cache(n) + "file:///data/x",
 			"@" + cache(n-2) + "local:/data/x", cache(n-1) + "x+file:/data/x",
+			"local:git:" + strings.Repeat("local:", n-2) + "/data/x?y",
 			"zip://a.txt::" + cache(n-2) + "local:/data/x"}
 	}
 	for n, want := range map[int]bool{4: false, 5: true} {
@@ -287,7 +288,25 @@ func TestManySchemesAreDenied(t *testing.T) {
 		}
 	}
 	for path, want := range map[string]bool{"local:/data/x?y": false,
-		"local:/data/x?/../../../etc/passwd": true} {
+		"local:/data/x?/../../../etc/passwd": true,
+		// each path within the text is checked, or there are too many
+		"local:a" + strings.Repeat("=/data/x", 16):             false,
+		"local:a" + strings.Repeat("=/data/x", 15) + "=/etc/x": true,
+		"local:a" + strings.Repeat("=/data/x", 16) + "=/etc/x": true,
+		"local:a" + strings.Repeat("=/data/x", 17):             true,
+	} {
+		if got := refused(t, s, called("x", `{"path":`+quoted(path)+`}`)); got != want {
+			t.Errorf("%s is denied: %v, want %v", path, got, want)
+		}
+	}
+}
+
+// TestPathBeforeAQuery checks local URIs with a query. The text before the query is a path of its
+// own, also if it is empty.
+func TestPathBeforeAQuery(t *testing.T) {
+	s := fromLibrary(t, "roots/traversal", map[string]any{"roots": []any{"/data"}})
+	for path, want := range map[string]bool{"local:///data/x?y": false, "local:///etc/x?y": true,
+		"local://x?y": true, "local://?y": true, "local://#y": true} {
 		if got := refused(t, s, called("x", `{"path":`+quoted(path)+`}`)); got != want {
 			t.Errorf("%s is denied: %v, want %v", path, got, want)
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 	"gatekit/policies"
@@ -42,7 +43,8 @@ func called(name, arguments string) *mcp.Message {
 
 // sent sets the fields that the proxy sets, for a message of ann's session with server a.
 func sent(m *mcp.Message, to mcp.Direction, name string) *mcp.Message {
-	m.Direction, m.Server, m.Session, m.Principal, m.Name = to, "a", "s1", "ann", name
+	m.Direction, m.Server, m.Session, m.Principal, m.Name = to, "a", "s1", identity.FromID("ann"),
+		name
 	return m
 }
 
@@ -225,7 +227,7 @@ deny contains "wrong answer" if { input.kind == "response"; input.request.argume
 		t.Errorf("after a response with a label: %s, want denied: t: tainted", got)
 	}
 	other := called("send", `{}`)
-	other.Principal = "bob" // with the same session id
+	other.Principal = identity.FromID("bob") // with the same session id
 	if got := verdictOf(t, s, other); got != "denied: t: no" {
 		t.Errorf("another principal: %s, want denied: t: no", got)
 	}

@@ -215,9 +215,13 @@ func TestRulesThatCannotHoldAreNotEvaluated(t *testing.T) {
 		`x := input.params.arguments; gatekit.path.disguised(x)`: false,
 		`gatekit.path.disguised(input.params.other)`:             true,
 		`is_object(input.params.arguments)`:                      true,
-		`isOther`:                                                false,
-		`isX`:                                                    true,
-		`not isOther`:                                            true,
+		`data.config["elicitation/gate"].forms == "x"`:           false,
+		`"x" == data.config["elicitation/gate"].forms`:           false,
+		`data.config["elicitation/gate"].forms != "x"`:           true,
+		`data.config["elicitation/gate"].forms == true`:          true,
+		`isOther`:     false,
+		`isX`:         true,
+		`not isOther`: true,
 	} {
 		s, err := policies.Load(policies.Options{Rules: []string{"elicitation/gate"},
 			Config: map[string]map[string]any{"elicitation/gate": {"forms": true, "pages": false}},
@@ -230,6 +234,21 @@ func TestRulesThatCannotHoldAreNotEvaluated(t *testing.T) {
 		if got := strings.HasPrefix(verdictOf(t, s, m), "error: "); got != evaluated {
 			t.Errorf("a rule with the condition %s is evaluated: %v, want %v", condition, got,
 				evaluated)
+		}
+	}
+}
+
+// TestRulesAboutTheStateOfTheCheck has one rule about a call's arguments, and one about tools that
+// are not listed.
+func TestRulesAboutTheStateOfTheCheck(t *testing.T) {
+	s := loaded(t, `deny contains "arguments" if input.schema.state == "mismatch"
+deny contains "not listed" if input.schema.unlisted == "first"`)
+	verdictOf(t, s, answered(request("tools/list", `{}`, ""),
+		`{"tools":[{"name":"x","inputSchema":{"properties":{"n":{"type":"number"}}}}]}`))
+	for m, want := range map[*mcp.Message]string{called("x", `{"n":"1"}`): "denied: t: arguments",
+		called("y", `{}`): "denied: t: not listed", called("x", `{"n":1}`): `{"name":"x"`} {
+		if got := verdictOf(t, s, m); !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %s, want %s", m.Body(), got, want)
 		}
 	}
 }

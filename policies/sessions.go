@@ -107,7 +107,7 @@ type session struct {
 func (m *SessionStore) session(msg *mcp.Message) *session {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	key := msg.Principal + "\x00" + msg.Session
+	key := msg.Principal.ID() + "\x00" + msg.Session
 	s := m.sessions[key]
 	if s == nil {
 		if m.sessions == nil {
@@ -224,7 +224,7 @@ func (s *session) record(m *mcp.Message, principalLabels []string) {
 		s.recordUnlistedCall(m)
 	case m.Method == "tools/call" && m.Kind == mcp.Response:
 		if id, ok := mcp.CreatedTaskID(m); ok {
-			s.store.tasks.Add(m.Server, id, m.Principal, m.Name)
+			s.store.tasks.Add(m.Server, id, m.Principal.ID(), m.Name)
 		}
 	}
 	if client, capabilities, ok := description(m); ok && m.Kind == mcp.Request {
@@ -496,7 +496,7 @@ func (s *session) addLabels(labels []string) bool {
 // principal. It reports whether there was room for all of them.
 func (s *Stage) addLabels(session *session, m *mcp.Message, labels []string) bool {
 	return session.addLabels(labels) && (!s.labelsByPrincipal ||
-		s.sessions.addPrincipalLabels(m.Principal, session.currentLabels()))
+		s.sessions.addPrincipalLabels(m.Principal.ID(), session.currentLabels()))
 }
 
 // principalLabels returns the labels of a message's principal. It returns nil when labels are not
@@ -507,7 +507,7 @@ func (s *Stage) principalLabels(m *mcp.Message) []string {
 	}
 	s.sessions.mu.Lock()
 	defer s.sessions.mu.Unlock()
-	return s.sessions.principalLabels[m.Principal]
+	return s.sessions.principalLabels[m.Principal.ID()]
 }
 
 // currentLabels returns the labels of the session. The caller must not change them.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/policies"
 )
@@ -286,7 +287,7 @@ deny contains "tainted" if { input.name == "send"; "tainted" in input.session.la
 		verdictOf(t, s, answered(called("read", `{}`), `{}`))
 		denied := func(s *policies.Stage, session, principal string) bool {
 			m := in(called("send", `{}`), "", session)
-			m.Principal = principal
+			m.Principal = identity.FromID(principal)
 			return refused(t, s, m)
 		}
 		if !denied(s, "s1", "ann") {
@@ -335,13 +336,13 @@ label contains input.name if input.name`), 0o600)
 	}
 	for i := range 10_001 {
 		m := called("x", `{}`)
-		m.Principal = fmt.Sprint("p", i)
+		m.Principal = identity.FromID(fmt.Sprint("p", i))
 		if got, want := refused(t, s, m), i == 10_000; got != want {
 			t.Fatalf("the label of principal %d is refused: %v, want %v", i, got, want)
 		}
 	}
 	m := called("y", `{}`)
-	m.Principal = "p0"
+	m.Principal = identity.FromID("p0")
 	if refused(t, s, m) {
 		t.Error("a known principal gets no more labels")
 	}

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"math"
 	"net/url"
 	"regexp"
 	"slices"
@@ -254,6 +255,14 @@ var (
 		"patternProperties", "properties"}
 )
 
+// countKeywords are the keywords whose values are compared with the length of a string, an array or
+// an object.
+var countKeywords = []string{"maxContains", "maxItems", "maxLength", "maxProperties", "minContains",
+	"minItems", "minLength", "minProperties"}
+
+// maxCount is larger than the length of every value that is checked: see maxCheckedBytes.
+const maxCount = math.MaxInt32
+
 func (w *schemaWalk) schema(v any, pointer string, depth int) {
 	schema, ok := v.(map[string]any)
 	switch {
@@ -294,6 +303,12 @@ func (w *schemaWalk) schema(v any, pointer string, depth int) {
 		subs, _ := schema[keyword].(map[string]any)
 		for name, sub := range subs {
 			w.schema(sub, pointer+"/"+keyword+"/"+escapePointer(name), depth+1)
+		}
+	}
+	for _, keyword := range countKeywords {
+		// The validator keeps only the low 64 bits of a larger number.
+		if n, ok := schema[keyword].(float64); ok && n > maxCount {
+			schema[keyword] = float64(maxCount)
 		}
 	}
 	schema["format"] = stepFormat

@@ -79,6 +79,29 @@ func TestArgumentsAreComparedWithInputSchema(t *testing.T) {
 	}
 }
 
+func TestHugeLimitsOfSchemas(t *testing.T) {
+	for _, n := range []string{"1e300", "18446744073709551616", "1e20", "9007199254740993"} {
+		for schema, want := range map[string]bool{ // denied
+			`{"properties":{"a":{"maxLength":` + n + `}}}`:                 false,
+			`{"properties":{"a":{"minLength":` + n + `}}}`:                 true,
+			`{"maxProperties":` + n + `}`:                                  false,
+			`{"minProperties":` + n + `}`:                                  true,
+			`{"properties":{"l":{"maxItems":` + n + `}}}`:                  false,
+			`{"properties":{"l":{"minItems":` + n + `}}}`:                  true,
+			`{"properties":{"l":{"contains":{},"maxContains":` + n + `}}}`: false,
+			`{"properties":{"l":{"contains":{},"minContains":` + n + `}}}`: true,
+			`{"$defs":{"n":{"maxLength":` + n +
+				`}},"properties":{"a":{"$ref":"#/$defs/n"}}}`: false,
+		} {
+			s := schemaStage(t, map[string]any{"arguments": "deny"},
+				`{"name":"x","inputSchema":`+schema+`}`)
+			if got := refused(t, s, called("x", `{"a":"text","l":[1]}`)); got != want {
+				t.Errorf("%s: denied is %v, want %v", schema, got, want)
+			}
+		}
+	}
+}
+
 func TestUndeclaredArguments(t *testing.T) {
 	for schema, want := range map[string][2]bool{ // denied by arguments, by undeclared
 		`{"properties":{"a":{}}}`:                                {false, true},
@@ -113,6 +136,8 @@ func TestResultsAreComparedWithOutputSchema(t *testing.T) {
 		`{"content":[],"isError":true}`:                "",
 		`{"content":[],"structuredContent":{"n":"1"}}`: "structuredContent /n is of type string",
 		`{"content":[],"structuredContent":{}}`:        "structuredContent the value lacks n",
+		`{"content":[],"structuredContent":"` + strings.Repeat("a", 3<<10) + `"}`: "" +
+			"structuredContent the value is of type string, not object",
 	} {
 		notes := notesOf(t, noted, answered(called("x", `{}`), result))
 		if problem == "" && notes != "" || !strings.Contains(notes, problem) {
@@ -121,6 +146,26 @@ func TestResultsAreComparedWithOutputSchema(t *testing.T) {
 		if denied := refused(t, strict, answered(called("x", `{}`),
 			result)); denied != (problem != "") {
 			t.Errorf("%s: denied is %v", result, denied)
+		}
+	}
+}
+
+// TestRulesReadTheStateOfTheCheck loads a rule that denies calls whose arguments do not match.
+func TestRulesReadTheStateOfTheCheck(t *testing.T) {
+	s := loaded(t, `deny contains input.schema.state if input.schema.state != "match"`)
+	list := sent(mcp.NewResponse("1", []byte(
+		`{"tools":[{"name":"x","inputSchema":{"properties":{"n":{"type":"number"}}}}]}`)),
+		mcp.ToClient, "")
+	list.Method = "tools/list"
+	refused(t, s, list)
+	for arguments, want := range map[string]string{
+		`{"n":1}`:       "",
+		`{"n":"1"}`:     "mismatch",
+		`{"n":1,"m":1}`: "undeclared",
+	} {
+		got := verdictOf(t, s, called("x", arguments))
+		if strings.HasPrefix(got, "denied: ") != (want != "") || !strings.HasSuffix(got, want) {
+			t.Errorf("%s: the verdict is %q, want a denial with the state %q", arguments, got, want)
 		}
 	}
 }
@@ -187,7 +232,10 @@ func TestLongStringsAreCompared(t *testing.T) {
 		{`{"type":"number"}`, strings.Repeat("1", 300) + `.` + strings.Repeat("1", 3000), ""},
 		{`{"enum":["b","` + long + `"]}`, `"` + long + `"`, ""},
 		{`{"enum":["b","` + long + `"]}`, `"` + long + `a"`, "none of the allowed values"},
+		{`{"enum":[{"a":"` + long + `"}]}`, `{"a":"` + long + `"}`, ""},
+		{`{"const":"` + long + `"}`, `"` + long + `"`, ""},
 		{`{"const":["` + long + `"]}`, `["` + long + `"]`, ""},
+		{`{"const":{"a":"` + long + `"}}`, `{"a":"` + long + `"}`, ""},
 		{`{"const":{"pattern":"` + long + `"}}`, `{"pattern":"` + long + `"}`, ""},
 		{`{"const":{"a":"x"}}`, `{"a":"` + long + `"}`, "none of the allowed values"},
 		{`{"maxLength":3072}`, `"` + long + `"`, ""},
@@ -202,6 +250,8 @@ func TestLongStringsAreCompared(t *testing.T) {
 		{`{"pattern":"^a*$"}`, `"` + long + `b"`, "the keyword pattern"},
 		{`{"properties":{"pattern":{"maxLength":9}}}`, `{"pattern":"` + long + `"}`,
 			"/v/pattern does not match the keyword maxLength"},
+		{`{"properties":{"t":{"maxLength":9}}}`, `{"s":"x","t":"` + long + `"}`,
+			"/v/t does not match the keyword maxLength"},
 		{`{"uniqueItems":true}`, `["` + long + `","` + long + `b"]`, ""},
 		{`{"uniqueItems":true}`, `["` + long + `","` + long + `"]`, "the keyword uniqueItems"},
 		{`{"items":{"properties":{"t":{"type":"string","maxLength":9}}}}`,
@@ -220,6 +270,17 @@ func TestLongStringsAreCompared(t *testing.T) {
 		if c.problem == "" && notes != "" || !strings.Contains(notes, c.problem) {
 			t.Errorf("%.80s with %.60s: the notes are %.200q, want %q", c.schema, c.value, notes,
 				c.problem)
+		}
+	}
+}
+
+// TestLongStringsOfWholeArgumentsAreCompared has schemas that list all arguments as one value.
+func TestLongStringsOfWholeArgumentsAreCompared(t *testing.T) {
+	arguments := `{"v":"` + strings.Repeat("a", 3<<10) + `"}`
+	for _, schema := range []string{`{"enum":[` + arguments + `]}`, `{"const":` + arguments + `}`} {
+		s := schemaStage(t, nil, `{"name":"x","inputSchema":`+schema+`}`)
+		if notes := notesOf(t, s, called("x", arguments)); notes != "" {
+			t.Errorf("%.20s: the notes are %.200q, want none", schema, notes)
 		}
 	}
 }
@@ -265,6 +326,10 @@ func TestUnusableSchemasAreNoted(t *testing.T) {
 			"leads to no schema"},
 		"a deep schema": {strings.Repeat(`{"items":`, 100) + `{}` + strings.Repeat(`}`, 100), `{}`,
 			"too deep"},
+		"a deep schema in lists": {strings.Repeat(`{"allOf":[`, 100) + `{}` +
+			strings.Repeat(`]}`, 100), `{}`, "too deep"},
+		"a deep schema in properties": {strings.Repeat(`{"properties":{"x":`, 100) + `{}` +
+			strings.Repeat(`}}`, 100), `{}`, "too deep"},
 		"a large schema": {`{"description":"` + strings.Repeat("x", 300<<10) + `"}`, `{}`,
 			"too large"},
 		"a large number": {`{"minimum":1e999999999}`, `{}`, "too large"},

@@ -330,7 +330,8 @@ func messageSummary(m *mcp.Message) map[string]any {
 	}
 	all := map[string]any{
 		"direction": m.Direction.String(), "kind": m.Kind.String(), "method": truncate(m.Method),
-		"server": truncate(m.Server), "name": truncate(name), "principal": truncate(m.Principal),
+		"server": truncate(m.Server), "name": truncate(name),
+		"principal": truncate(m.Principal.ID()),
 	}
 	maps.DeleteFunc(all, func(_ string, v any) bool { return v == "" })
 	return all

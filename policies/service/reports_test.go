@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 	"gatekit/policies"
@@ -84,7 +85,7 @@ func call(name string) *mcp.Message {
 		`"}}`))
 	m.Direction, m.Server, m.Session, m.Exchange, m.Principal, m.Name = mcp.ToServer,
 		"a", "s1", "e1",
-		"ann", name
+		identity.FromID("ann"), name
 	return m
 }
 

@@ -2,9 +2,9 @@
 # title: Blocks elicitation that asks for secrets or opens suspicious URLs.
 # description: |
 #   Denies forms that ask for passwords, tokens, keys, codes, card or social security numbers, or
-#   for the contents of files with secrets. The rule reads 17 languages. A form may speak about a
-#   secret ("Name of the new token", "Revoke which key?"). A form in which the user can only confirm
-#   or choose cannot ask for a secret. Denies forms that contain a link, or that mix alphabets
+#   for the contents of files with secrets. It knows words of many languages. A form may speak about
+#   a secret ("Name of the new token", "Revoke which key?"). A form in which the user can only
+#   confirm or choose cannot ask for a secret. Denies forms that contain a link, or that mix alphabets
 #   within a word.
 #   Denies URLs that are not https, or contain a user name or a secret. Denies URLs whose host is an
 #   address or a name of the local network. Denies URLs whose host mixes alphabets, or imitates a
@@ -368,7 +368,7 @@ field_labels contains label if {
 
 asks_for_secret(text) if {
 	some part in regex.split(`[.!?;:]\s+|[。！？；：।؟]|[()\n]`, text)
-	some spelled in spellings(words(part))
+	some spelled in spellings(without_harmless(words(part)))
 	rest := without_harmless(spelled)
 	names_secret(rest)
 	not is_about_secret(rest)
@@ -382,7 +382,7 @@ asks_for_secret(text) if {
 
 asks_for_secret(text) if {
 	regex.match(secret_files, lower(text))
-	not regex.match(`\b(where|which|path|name of|location|folder)\b`, lower(text))
+	not regex.match(`\b(where|which|path|name of|location|folder|left out|ignored|excluded|skipped|never (read|sent|uploaded))\b`, lower(text))
 }
 
 # p a s s w o r d, p@ssw0rd
@@ -409,6 +409,7 @@ names_secret(text) if {
 is_about_secret(text) if {
 	regex.match(about_verbs, text)
 	not regex.match(entry_verbs, text)
+	not regex.match(`\b(which|what) (password|passphrase|passcode|pin|code|key|token)s? (do you|did you|unlocks?|opens?|lets)\b`, text)
 	not regex.match(`\b(create|choose|set|pick|add|save|store) (a|an|your|the)? ?(new |strong |own )*(password|passphrase|passcode|pin)\b`, text)
 }
 
@@ -419,13 +420,14 @@ without_harmless(text) := regex.replace(regex.replace(text, warnings, " "), harm
 
 entry_verbs := `\b(enter|type (in|your|the|it)|paste|provide|give|share|tell|send|supply|input|submit|fill|copy|reply|retype|attach|write (down|your|the))\b|eingeben|\bgib\b|geben sie|\bsaisi|\bentrez\b|\bintrodu(ce|zca|zcan|cir|ceti|za)\b|\bingres[ae]\b|\bescrib|inserisc|\bdigit[ea]\b|\binsira\b|введите|вставьте|输入|粘贴|輸入|入力|貼り付け|입력|붙여|أدخل|الصق|दर्ज|पेस्ट|girin|yapistir|\bpodaj|wpisz|wklej|\bvoer|\bvul\b|\bplak\b|\bnhap\b|\bdan\b|masukkan|tempel`
 
-about_verbs := `^names? (the|a|your|this|new)\b|^(should|shall|is|are|was|does|did|will|has) |\b(describe|explain)\b.*\b(for|why|how)\b|\b(delet\w+|remov\w+|revo[kc]\w+|rotat\w+|reset\w*|expir\w+|renew\w*|disabl\w+|list|find|search|renam\w+|which|where|when|why|how (long|many|often|much)|creat\w+|generat\w+|issue|called|named|leak\w+|detected|stored|used by|label|translat\w+|manag\w+)\b|zuruckgesetzt|losch|widerruf|supprim|revoqu|elimin|borrar|revoca|\bapagar|exclu|удал|отозва|删除|撤销|刪除|削除|삭제|\busun|verwijder|hapus|silin|\bxoa\b`
+about_verbs := `^who (owns|has|uses|created|made)\b|(customers?|users?|employees?|clients?|members?|people) who (forgot|lost|forget|lose)\b|^names? (the|a|your|this|new)\b|^(should|shall|is|are|was|does|did|will|has) |\b(describe|explain)\b.*\b(for|why|how)\b|\b(delet\w+|remov\w+|revo[kc]\w+|rotat\w+|reset\w*|expir\w+|renew\w*|disabl\w+|list|find|search|renam\w+|which|where|when|why|how (long|many|often|much)|creat\w+|generat\w+|issue|called|named|leak\w+|detected|stored|used by|label|translat\w+|manag\w+)\b|zuruckgesetzt|losch|widerruf|supprim|revoqu|elimin|borrar|revoca|\bapagar|exclu|удал|отозва|删除|撤销|刪除|削除|삭제|\busun|verwijder|hapus|silin|\bxoa\b`
 
 # A warning is not a request: "do not enter passwords".
-warnings := `\b(do not|don t|never|please no|without) (enter|give|share|send|submit|supply|disclose|reveal|tell|paste|include|type|put|provide|add|post|write)\b.*?(\b(but|instead|then)\b|$)`
+warnings := `\b(do not|don t|never|please no|without) (enter|give|share|send|submit|supply|disclose|reveal|tell|paste|include|type|put|provide|add|post|write)\b.*?(\b(but|instead|then)\b|$)|\b(leave out|omit|exclude|strip|redact) (\w+ ){0,5}(passwords|tokens|keys|secrets|credentials)\b`
 
 harmless_words := concat("|", [
-	concat("", [`\b(names?|ids?|identifiers?|labels?|titles?|paths?|locations?|arns?|descriptions?|purposes?|scopes?|owners?|expir\w+|types?|kinds?|lengths?|number|amount|count|lifetime|age|versions?|formats?|status|texts?) (of|for|on|in|to) ((the|a|an|your|this|that|each|every|new|old|any|used|about) )*`, secret_nouns, `\b`]),
+	`\b(noms?|nombres?|nomi?|nomes?|name) (\w+ ){1,4}(qui contien\w+|que contien\w+|che contien\w+|que conte\w+|mit den) ((les|las|los|le|i|os|as) )?(mots de passe|contrasenas|senhas|passwords?|passwortern|tokens?|cles|claves|chiavi|chaves)`,
+	concat("", [`\b(names?|ids?|identifiers?|labels?|titles?|paths?|locations?|arns?|descriptions?|purposes?|scopes?|owners?|expir\w+|types?|kinds?|lengths?|number|amount|count|lifetime|age|versions?|formats?|status|texts?|symbols?|address(es)?|tickers?|prices?|costs?|suppl(y|ies)) (of|for|on|in|to) ((the|a|an|your|this|that|each|every|new|old|any|used|about) )*`, secret_nouns, `\b`]),
 	concat("", [`\b(names?|paths?|locations?|ids?) of ((the|a|an|this) )?(\w+ ){1,3}(that|which|with|where) (\w+ )?(holds?|contains?|stores?|keeps?|has|have) ((the|a|an|your) )?`, secret_nouns, `\b`]),
 	concat("", [`\b`, secret_nouns, ` (names?|labels?|titles?|ids?|identifiers?|polic(y|ies)|lengths?|counts?|limits?|budgets?|sizes?|usage|types?|kinds?|formats?|symbols?|address(es)?|supply|expir\w+|lifetime|ttl|age|rotation|strength|manager|generator|fields?|columns?|pages?|screens?|reminders?|status|scopes?|owners?|arns?|paths?|locations?|folders?|url|endpoint|provider|store|vault|prefix|descriptions?|purposes?|versions?|settings|requirements?|rules?|banner|notice|consent|preferences|recipes?|economics|prices?|prompts?|hints?|protected|protection|dialogs?|forms?|inputs?|boxe?s?|change|validation|hash\w*|complexity|history|headers?|engines?|helpers?|balance|pairs?|contracts?|holders?|santa|door|garden|gist|ingredients|per (second|minute|request|day))\b`]),
 	`\b(max\w*|min\w*|number of|how many|count of|total|input|output|prompt|completion|design|next ?page|page|continuation|sync|stop|special|padding|mask|separator|cancel\w*|delimiter|game|nft|erc ?20|utility|governance|lexer|syntax|crypto) tokens?\b`,
@@ -442,10 +444,15 @@ harmless_words := concat("|", [
 	`(почтов\S*|исходн\S*) (код|индекс)|код (отслеживания|товара|страны|города|продукта|программы)|الرمز البريدي|رمز (البلد|المنتج|المنطقة)|(पिन|उत्पाद|देश|सोर्स) कोड|(邮政|产品|国家|源|商品)(编码|代码)|(商品|ソース|国|地域) ?コード|(郵便|注文|電話|会員|商品|受付)番号|(상품|소스|국가|지역) ?코드|(우편|주문|전화|사업자|회원|송장) ?번호`,
 	# names and properties of secrets, in other languages
 	`(密钥|令牌|密码|密鑰|密碼|token|パスワード|トークン|キー) ?(的|の)?(名称|名字|名前|策略|ポリシー|长度|長さ|强度|強度|数量|数|类型|種類|有効期限|有效期|管理)`, `(비밀번호|토큰|키|token)의? ?(정책|길이|개수|수|이름|유형|만료|관리)`,
-	`(число|количеств\S*|лимит\S*|названи\S*|имя|срок\S*( действия)?|политик\S*|длин\S*|сложност\S*|менеджер\S*|тип\S*) (\S+ )?(токен|парол|ключ|секрет)\S*`, `(سياسة|طول|اسم|نوع) (كلمة المرور|الرمز|المفتاح)|पासवर्ड (नीति|की लंबाई)|टोकन (का नाम|की संख्या)`,
+	`\bсколько (\S+ )?токен\S*|токен\S* максимум|(トークン|token) ?(の|数の)?(上限|数|個数)|(最大|最多) ?(token|令牌) ?数?`, `(число|количеств\S*|лимит\S*|названи\S*|имя|срок\S*( действия)?|политик\S*|длин\S*|сложност\S*|менеджер\S*|тип\S*) (\S+ )?(токен|парол|ключ|секрет)\S*`, `(سياسة|طول|اسم|نوع) (كلمة المرور|الرمز|المفتاح)|पासवर्ड (नीति|की लंबाई)|टोकन (का नाम|की संख्या)`,
+	`\bwie (lang|oft|viele) (\w+ ){0,3}(passwort|passworter|kennwort|token)s?\b`,
 	`\bpasswort ?(lange|richtlinie|manager|starke|regel|ablauf|feld)\w*|\b(lange|name|bezeichnung|art|typ|ablauf\w*|anzahl|regel\w*|richtlinien?) (des|der|von|fur) (\S+ )?(passwort|token|schlussel|geheimnis)\w*|\bwachtwoord(beleid|lengte|beheerder)`,
-	`\b(politi\w+|criteri|longueur|longitud|lunghezza|comprimento|tamanho|duree|duracion|durata|nom|nombre|nome|types?|tipos?|expiration|caducidad|scadenza|validade|numero|cantidad|quantidade|reg\w+|gestionnaire|gestor|gestore|gerenciador) (max\w* )?(des?|du|de la|de los|de las|de l|d|del|della|delle|dei|di|do|da|dos|das) (mots? de passe|contrasenas?|senhas?|passwords?|tokens?|jetons?|cles?|claves?|chaves?|chiav[ei]|segred\w+|secret\w*)( d?e? ?l?a? ?(api|ssh))?`,
+	`\b(politi\w+|criteri|longueur|longitud|lunghezza|comprimento|tamanho|duree|duracion|durata|nom|nombre|nome|types?|tipos?|expiration|caducidad|scadenza|validade|numero|cantidad|quantidade|reg\w+|gestionnaire|gestor|gestore|gerenciador) ((max|min)\w* )?(des?|du|de la|de los|de las|de l|d|del|della|delle|dei|di|do|da|dos|das) (mots? de passe|contrasenas?|senhas?|passwords?|tokens?|jetons?|cles?|claves?|chaves?|chiav[ei]|segred\w+|secret\w*)( d?e? ?l?a? ?(api|ssh))?`,
 	`\b(polityka|dlugosc|menedzer|nazwa|liczba|typ) (hasel|hasla|token\w+|klucz\w+)|\b(parola|sifre|token|anahtar) (politika|uzunlu|yonetici|sayi|ad)\w*|\b(kebijakan|panjang|nama|jumlah) (kata sandi|token|kunci)|\b(chinh sach|do dai|ten|so luong) (mat khau|token|khoa)|\b(anzahl|aantal|liczba|jumlah|nombre|numero) (max\w* )?(de |di |der |von )?tokens?`,
+	# things that only share a word with a secret
+	`\b(aws|customer|supplier|vendor|support) account numbers?\b|\b(credit|debit|bank|payment) cards? (categor(y|ies)|types?|brands?|issuers?|benefits?|rewards?|statements?|expenses?|fees?|offers?|comparison)\b`,
+	`\bboards? (for|of) (the|this|your|a) pins?\b|\bpin numbers? (of|on) (the|your) (board|chip|connector|header|sensor|led)\b`,
+	`\bhow \w+( \w+){0,3} works?\b|\bhaslo (reklamowe|wyborcze|przewodnie|dnia|miesiaca)\b`,
 	`\b(gpio|board|input|output|connector|chip|data|clock) pins?( numbers?| headers?)?\b|\bpins? headers?\b`,
 	`\bsecret (santa|door|garden|gist|recipe|level|agent|menu)s?\b|\bcookies? (cutter|dough|monster|recipe)s?\b|\b(how many|number of|bake|chocolate chip|fortune|christmas|oatmeal|favou?rite) cookies?\b|\bpass(ed)? (rate|count|mark|fail)\b|\bboarding pass( types?)?\b`,
 ])
@@ -457,7 +464,7 @@ secret_words := concat("|", [
 	`\bpass ?(words?|phrases?|wd|codes?|keys?)\d*\b`, `\bpw(d|rd)?\d*\b`, `\bpsw?d\b`, `\bcredentials?\b`, `\bsecret ?keys?\b|\bsecrets?( (tokens?|values?|codes?|access|answers?|pins?|numbers?|of|for|from|that|which|and|or|to|here|is|in|you|we|below|into|again|shown|used|with)\b|$)`, `token\b`, `\b(access|auth|api|bearer|refresh|session|security|id|jwt|oauth) ?tokens\b`, `\bjwt\b`,
 	`\b(api|access|private|secret|ssh|gpg|pgp|encryption|decryption|signing|license|account|master|recovery|host|wallet|service account|openai|anthropic|stripe|github) ?keys?\b`, `\bapikeys?\b`, `\b(enter|paste|provide|give|share|send|supply|submit) (me |us )?your key\b`, `\bssn\b`, `\bitin\b`, `\b(social|national) (security|insurance)\b`, `\bcv[vc]2?\b`,
 	`\b(credit|debit|bank|payment) ?cards? ?(numbers?|no|details|data|info\w*)?\b`, `\bcards? ?(numbers?|no|details|data|security codes?|verification \w+)\b`, `\b(on|of) (the )?(front|back) of (your|the) (\w+ )?card\b`, `\blast (four|4) digits of (your|the) (card|account|social|ssn)\b`,
-	`\bpin ?(codes?|numbers?)\b`, `\byour pins?\b( (to|for|code|number|here|below|and|or)|$)`, `\b(the card s?|card|sim|banking|atm|digit) pins?\b`, `\botp\b`, `\bone time (pass\w*|codes?|pins?)\b`, `\b(verification|confirmation|security|auth|authentication|authenticator|authorization|access|login|sign in|sms|mfa|2 ?fa|totp|two factor|backup|recovery|reset|unlock|activation|device) ?codes?\b`, `\bverification (numbers?|digits?)\b`,
+	`\bpin ?(codes?|numbers?)\b`, `\bpins? (that )?unlocks?\b`, `\bkeys? (of|for|from) your (\w+ ){0,3}account\b`, `\bprivate part\b`, `\byour pins?\b( (to|for|code|number|here|below|and|or)|$)`, `\b(the card s?|card|sim|banking|atm|digit) pins?\b`, `\botp\b`, `\bone time (pass\w*|codes?|pins?)\b`, `\b(verification|confirmation|security|auth|authentication|authenticator|authorization|access|login|sign in|sms|mfa|2 ?fa|totp|two factor|backup|recovery|reset|unlock|activation|device) ?codes?\b`, `\bverification (numbers?|digits?)\b`,
 	`\b(seed|recovery|backup|mnemonic|secret) ?phrases?\b|\b(recovery|backup|mnemonic|your seed|wallet seed) words?\b|\bseed words? (of|for) (your|the) (wallet|ledger)`, `\bmnemonics?\b`, `\b(12|18|24|twelve|eighteen|twenty ?four) ?words? (recovery |seed |secret |backup )?(phrase|wallet|in order|list)`, `\bwallet\b.*\b(12|18|24|twelve|eighteen|twenty ?four) words?\b`, `\biban\b`, `\b(account|routing) numbers?\b`, `\bsession ?(id|cookie)s?\b`, `\b(session|auth\w*|login|browser|sso|csrf|your|site|sign in) cookies?\b|\bcookies? (value|header|string|jar|file)s?\b|^cookies?$`,
 	`\bmaiden name\b`, `\bsecurity (question|answer)s?\b`, `\b(login|log in|sign in|account) (details|data|info\w*)\b`, `\buser(name)? and pass\b`, `\bpersonal access tokens?\b`, `\b(github|gitlab|your|azure|devops) pat\b`, `\bconnection strings?\b`, `\bbearer\b`, `\bauthorization header\b`, `\b(begin|rsa) (\w+ )?private\b`, `\bservice account\b.*\b(json|key)\b`, `\bkey ?(store|chain)\b`, `\b(totp|otp|2 ?fa|wallet) seed\b`, `\bunlock pattern\b`, `\bwords of (your|the) .*\b(backup|wallet|ledger|trezor|recovery)\b`, `\bkubeconfig\b`,
 	# German, Dutch, Scandinavian
@@ -470,18 +477,22 @@ secret_words := concat("|", [
 	`\bsenhas?\b`, `palavra passe`, `chaves? (privada|secreta|de api|api|de acesso)`, `codigo (de verificacao|de seguranca|de confirmacao|de acesso)`, `numero do (seu )?cartao`, `frase (de recuperacao|semente|secreta)`, `credenciais`, `\bparolan\w*|\bparolayi|\bparola (ta|dvs|contului|girin)`,
 	# Polish, Turkish, Vietnamese, Indonesian
 	`\bhasl(o|a|em)\b`, `klucz\w* (prywatn|api|tajn|dostepu)`, `numer\w* karty`, `kod\w* (sms|weryfikac|cvv|pin|zabezpiecz|potwierdz|jednoraz|z sms)`, `dane (do )?logowania`, `fraz\w* (odzysk|seed)`,
-	`\bsifre`, `ozel anahtar|gizli anahtar|api anahtar`, `kart numara`, `(dogrulama|guvenlik|onay|giris) kod`, `kurtarma (ifade|kelime|cumle)`, `kimlik bilgi`,
+	`\bsifre`, `ozel anahtar|gizli anahtar|api anahtar`, `kart\w* numara`, `(dogrulama|guvenlik|onay|giris) kod`, `kurtarma (ifade|kelime|cumle)`, `kimlik bilgi`,
 	`mat khau`, `khoa (rieng|bi mat|api|truy cap)`, `\bso the\b`, `\bma (otp|pin|xac (minh|nhan|thuc)|cvv|bao mat)`, `cum tu (khoi phuc|hat giong)`, `thong tin dang nhap`,
 	`kata sandi|\bsandi\b`, `kunci (pribadi|privat|rahasia|api|akses)`, `nomor kartu`, `kode (verifikasi|otp|pin|keamanan|konfirmasi|akses)`, `frasa (pemulihan|rahasia|benih)`,
 	# Russian, Ukrainian
 	`парол`, `(закрыт|секретн|приватн)\S* ключ`, `ключ\S* (api|доступа)`, `номер\S* (\S+ )?карты`, `(сид|seed)\S* ?фраз`, `(пин|pin) ?код`, `токен`, `код\S* (подтвержд|из смс|из sms|доступа|безопасност|авторизац)`, `учетные данные`, `фраз\S* восстановл`,
+	# Czech, Slovak, Hungarian, Romanian, Croatian, Serbian, Greek, Malay
+	`\bhesl(o|a|e|u|em)\b`, `\bjelsz(o|av)`, `introduceti (o )?parola|\bparola de (acces|conectare)`, `lozink`, `κωδικ\S* (προσβασης|ασφαλειας|επαληθευσης|μιας χρησης)|συνθηματικ`, `kata laluan`,
+	# a wallet's words
+	`\b(12|24|douze|doce|dodici|doze|zwolf|twaalf|dwanascie|двенадцать) (mots|palabras|parole|palavras|worter|woorden|slow|kelime|слов)\w*\b.*(portefeuille|billetera|cartera|monedero|portafoglio|carteira|brieftasche|wallet|portfel|cuzdan|кошел)`,
 	# Chinese, Japanese, Korean
 	`密码|密碼|口令`, `验证码|驗證碼|校验码|动态码`, `私钥|私鑰|密钥|密鑰|金鑰`, `(银行|信用|銀行)卡?号|卡号|卡號`, `安全码|安全碼`, `助记词|助記詞|恢复短语`, `身份证号`, `令牌`, `登录凭据|凭证`,
-	`パスワード|パスフレーズ|パスコード|暗証番号`, `(認証|確認|検証|セキュリティ)(コード|番号)|ワンタイム`, `秘密鍵|シークレット`, `カード番号`, `(リカバリー?|復元|シード)フレーズ`, `apiキー|アクセスキー|api キー|トークン`, `ログイン情報|認証情報`,
+	`パスワード|パスフレーズ|パスコード|暗証番号`, `(認証|確認|検証|セキュリティ)(コード|番号)|ワンタイム`, `秘密鍵|シークレット`, `カードの?番号`, `(リカバリー?|復元|シード)フレーズ`, `apiキー|アクセスキー|api キー|トークン`, `ログイン情報|認証情報`,
 	`비밀 ?번호|패스워드|암호`, `(인증|확인|보안) ?(번호|코드)`, `(개인|비밀|api|액세스) ?키`, `카드 ?번호`, `(복구|시드|니모닉) ?(문구|구문)`, `토큰`, `주민(등록)?번호`, `로그인 정보`,
 	# Arabic, Hebrew, Hindi
-	`كلمة (المرور|السر)|كلمه المرور`, `(رمز|كود) (التحقق|التاكيد|الامان|التفعيل|الدخول)|رمز التأكيد|رمز الأمان`, `المفتاح (الخاص|السري)|مفتاح (api|خاص|سري)`, `رقم (بطاق\S*|البطاقة)`, `الرقم السري`, `عبارة (الاسترداد|الاستعادة|البذور)`, `بيانات (الدخول|الاعتماد)`, `סיסמ`,
-	`पासवर्ड`, `ओटीपी`, `कार्ड (का )?नंबर`, `(निजी|गुप्त|एपीआई|api) कुंजी`, `(अपना|आपका) पिन`, `सत्यापन कोड`, `रिकवरी (वाक्यांश|फ़्रेज़)`,
+	`كلمة (المرور|السر)|كلمه المرور`, `(رمز|كود) (التحقق|التاكيد|الامان|التفعيل|الدخول)|رمز التأكيد|رمز الأمان`, `المفتاح (الخاص|السري)|مفتاح (api|خاص|سري)`, `رقم (بطاق\S*|البطاقة)`, `الرقم السري`, `عبارة (الاسترداد|الاستعادة|البذور)`, `بيانات (الدخول|الاعتماد)`, `סיסמ`, `رمز عبور|گذرواژه|پاس ?ورڈ`,
+	`पासवर्ड`, `পাসওয়ার্ড`, `கடவுச்சொல்`, `รห.?สผ.?าน`, `ओटीपी`, `कार्ड (का )?नंबर`, `(निजी|गुप्त|एपीआई|api) कुंजी`, `(अपना|आपका) पिन`, `सत्यापन कोड`, `रिकवरी (वाक्यांश|फ़्रेज़)`,
 	# the beginnings of well-known keys
 	`\bsk (live|test|ant|proj)\b`, `\bxox[abp]\b`, `\bghp\b`, `\bgithub pat\b`, `\bglpat\b`, `\bakia`, `\baiza`, `\beyj`, `\bstarts with sk\b`,
 ])
@@ -489,7 +500,7 @@ secret_words := concat("|", [
 # A code and where it comes from, in one sentence, are a secret: "the 6-digit code we sent you".
 code_words := `\b(a|the|that|this|magic|secret|digit) numbers?( (we|that|you|sent|from|in|on|to|shown|displayed|via|by)\b|$)|\b(codes?|digits|pins?|code|kode|kody?|codigo|codice|ma|sayi|kodu)\b|ziffern|cijfer|代码|数字|コード|番号|코드|번호|رمز|الرمز|कोड|код|číslo`
 
-code_contexts := `\b(sent|texted|emailed|mailed|messaged|received|authenticator|sms|text message|whatsapp)\b|\b(\d|one|two|three|four|five|six|seven|eight) ?(digits?|characters?)\b|\bdigits? (code|number)|on your (phone|device)|stellig\w* code|geschickt|gesendet|zugesandt|erhalten|recue? par|envoye|\bchiffres\b|enviamos|enviado|recibi|cifras|digitos|inviat|ricevut|\bcifre\b|enviou|recebe|wysla|cyfrow|otrzym|gonder|\bhaneli\b|gestuurd|ontvangen|cijferig|chung toi da gui|chu so|(kami|telah) kirim|\bdigit\b|отправ|значн|смс|发送|发给|位数|短信|送信|桁|전송|보낸|자리|أرسل|ارقام|أرقام|भेजा|अंक|एसएमएस|문자로|短信`
+code_contexts := `\b(sent|texted|emailed|mailed|messaged|received|authenticator|sms|text message|whatsapp)\b|\b(\d|one|two|three|four|five|six|seven|eight) ?(digits?|characters?)\b|\bdigits? (code|number)|on your (phone|device)|stellig\w* code|geschickt|gesendet|zugesandt|erhalten|recue? par|envoye|\bchiffres\b|enviamos|enviado|recibi|cifras|digitos|inviat|ricevut|\bcifre\b|enviou|recebe|wysla|cyfrow|otrzym|gonder|\bhaneli\b|gestuurd|ontvangen|cijferig|chung toi da gui|chu so|(kami|telah) kirim|\bdigit\b|отправ|значн|смс|发送|发给|位数|短信|送信|桁|전송|보낸|자리|أرسل|ارقام|أرقام|المرسل|هاتفك|جوالك|भेजा|अंक|एसएमएस|문자로|短信`
 
 # Files that hold secrets, and commands and headers that print one.
 secret_files := `\bid_(rsa|dsa|ecdsa|ed25519)\b($|[^.]|\.($|[^p]))|(^|[\s/'"\x60])\.env($|[^a-z.]|\.($|[^est]))|\.netrc|\.pgpass|\.npmrc|\.pypirc|\.git-credentials|\.aws/|\.docker/config|\.kube/config|kubeconfig|\.(pem|p12|pfx|jks|keystore|kdbx|ppk)\b|wallet\.dat|/etc/shadow|\.htpasswd|document\.cookie|json key file|service account.*\bkey\b|\bauth (print-access-)?token\b|-----begin|\bsk-([^a-z]|ant|proj|svc|xxx|$)|\bsk_(live|test)_|\bxox[abp]-|\bgh[pousr]_|github_pat_|\bglpat-|\bakia[0-9a-z]|\bhf_`

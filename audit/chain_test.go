@@ -86,6 +86,16 @@ func TestVerify(t *testing.T) {
 				'\n')
 			return l
 		}), "line 5: the line is not valid JSON"},
+		{"a last line that ends within prev", edit(func(l [][]byte) [][]byte {
+			i := bytes.Index(l[4], []byte(`"prev":"`)) + len(`"prev":"`)
+			l[4] = append(l[4][:i+63], '\n')
+			return l
+		}), "line 5: the line does not begin with seq, time and prev"},
+		{"a last line that ends with prev", edit(func(l [][]byte) [][]byte {
+			i := bytes.Index(l[4], []byte(`"prev":"`)) + len(`"prev":"`)
+			l[4] = append(l[4][:i+65], '\n')
+			return l
+		}), "line 5: the line is not valid JSON"},
 		{"a last line that repeats the first",
 			edit(func(l [][]byte) [][]byte { l[4] = l[0]; return l }),
 			"line 5: seq is 1"},

@@ -71,10 +71,13 @@
 // # Members of a line
 //
 // A line has the members of this list, in this order: seq, time, prev, session, exchange,
-// principal, direction, kind, method, server, name, action, reason, steps (each: stage, action,
-// reason, micros, findings, changed, hidden, ids, hidden_ids, allowed), before, after (each: size,
-// sha256 or hmac, and body if configured), values, code, failed, micros, error. Some records about
-// the log also have "from" and "through". Empty members are left out. The members "before" and
+// principal, client, authentication, scope, direction, kind, method, server, name, action, reason,
+// steps (each: stage, action, reason, micros, findings, changed, hidden, ids, hidden_ids, allowed),
+// before, after (each: size, sha256 or hmac, and body if configured), values, code, failed, micros,
+// error. Some records about the log also have "from" and "through". Empty members are left out.
+// The principal is its ID: issuer#subject, if a token proved it. The client is the OAuth client id
+// of the token. The members authentication and scope are only in records of messages to servers; an
+// answer has the same exchange as its request. Claims are never recorded. The members "before" and
 // "after" describe the message's body before the stages and after the stages. The member "after" is
 // missing if nothing was forwarded. Prev is the hex SHA-256 of the previous line without its line
 // feed; in the first line it is 64 zeros.

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -57,7 +58,13 @@ func (l *Log) encode(o pipeline.Outcome) *entry {
 		}
 		b = appendMember(b, "session", m.Session)
 		b = appendMember(b, "exchange", m.Exchange)
-		b = appendMember(b, "principal", m.Principal)
+		b = appendMember(b, "principal", m.Principal.ID())
+		b = appendMember(b, "client", m.Principal.Client())
+		if m.Direction == mcp.ToServer {
+			// Answers and notifications of servers have the exchange of a record that has these.
+			b = appendMember(b, "authentication", string(m.Principal.Method()))
+			b = appendMember(b, "scope", strings.Join(m.Principal.Scopes(), " "))
+		}
 		if m.Direction != 0 {
 			b = appendMember(b, "direction", m.Direction.String())
 		}

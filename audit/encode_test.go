@@ -11,15 +11,17 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"gatekit/audit"
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 )
 
 // outcomeWith returns an outcome with s in every field whose text comes from a peer or a stage.
 func outcomeWith(s string) pipeline.Outcome {
-	m := &mcp.Message{Kind: mcp.Request, Direction: mcp.ToServer, Session: s, Principal: s,
-		Exchange: s,
-		Method:   s, Server: s, Name: s}
+	m := &mcp.Message{Kind: mcp.Request, Direction: mcp.ToServer, Session: s,
+		Principal: identity.FromID(s),
+		Exchange:  s,
+		Method:    s, Server: s, Name: s}
 	return pipeline.Outcome{Time: recordTime, Before: m, Action: s, Reason: s, Err: errors.New(s),
 		Steps: []pipeline.Step{
 			{Stage: s, Action: s, Reason: s, Findings: []pipeline.Finding{{Type: s, Pointer: s}},
@@ -121,4 +123,36 @@ func FuzzStrings(f *testing.F) {
 			t.Errorf("read back %q and %q, want %q", back.Name, back.Steps[0].Reason, s)
 		}
 	})
+}
+
+// How the principal was authenticated is in the records of messages to servers. The records of
+// messages to clients refer to these.
+func TestRecordsOfAnAuthenticatedPrincipal(t *testing.T) {
+	ann, err := identity.New(identity.Attributes{Method: identity.JWT, Subject: "ann",
+		Issuer: "https://login.example", Client: "cursor", Scopes: []string{"mcp", "files:read"},
+		Claims: []byte(`{"email":"ann@example.com"}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for direction, want := range map[mcp.Direction]map[string]any{
+		mcp.ToServer: {"principal": "https://login.example#ann", "client": "cursor",
+			"authentication": "jwt", "scope": "mcp files:read"},
+		mcp.ToClient: {"principal": "https://login.example#ann", "client": "cursor",
+			"authentication": nil, "scope": nil},
+	} {
+		text := line(t, pipeline.Outcome{Time: recordTime, Action: "pass", Before: &mcp.Message{
+			Kind: mcp.Notification, Direction: direction, Principal: ann, Method: "x/y"}})
+		var record map[string]any
+		if err := json.Unmarshal([]byte(text), &record); err != nil {
+			t.Fatal(err)
+		}
+		for name, value := range want {
+			if record[name] != value {
+				t.Errorf("%s: %s is %v, want %v", direction, name, record[name], value)
+			}
+		}
+		if strings.Contains(text, "example.com") {
+			t.Errorf("%s: the record has a claim: %s", direction, text)
+		}
+	}
 }

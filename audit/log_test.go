@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"gatekit/audit"
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 )
@@ -33,7 +34,7 @@ func parse(t testing.TB, text string) *mcp.Message {
 		t.Fatal(err)
 	}
 	m.Direction, m.Session, m.Exchange, m.Principal, m.Server, m.Name = mcp.ToServer,
-		"s1", "e1", "ann",
+		"s1", "e1", identity.FromID("ann"),
 		"files", "read"
 	return m
 }

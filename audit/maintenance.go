@@ -58,7 +58,7 @@ type maintenance struct {
 	newFile           bool        // the next record is the first of a file
 	timer             *time.Timer // nil until start is called
 	scheduled         bool        // the timer is set for records, or start will set it
-	expedited         bool        // the timer is set to the earliest allowed time, or still nil
+	expedited         bool        // the timer is set to the earliest allowed time, or run sets it
 	lastRunEnd        time.Time   // when the last run ended
 	rotatedSincePrune bool        // a segment was added since the last prune
 	checkpointErr     error       // of the last checkpoint, nil if it was written
@@ -242,7 +242,9 @@ func (m *maintenance) run() {
 		return
 	}
 	m.mu.Lock()
-	m.scheduled, m.expedited = false, false
+	// Records that come during the run must not set the timer to an earlier time: the run would be
+	// followed by another one at once. scheduleNext sets the timer for them.
+	m.scheduled, m.expedited = false, true
 	m.mu.Unlock()
 	m.checkFile()
 	m.checkClock()
@@ -258,8 +260,9 @@ func (m *maintenance) scheduleNext() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.lastRunEnd = time.Now()
-	if m.tree.size-m.signedSize >= checkpointRecords && !m.expedited && m.checkpointErr == nil {
-		m.expedited, m.scheduled = true, true // these records came during the run
+	m.expedited = m.tree.size-m.signedSize >= checkpointRecords && m.checkpointErr == nil
+	if m.expedited { // these records came during the run
+		m.scheduled = true
 		m.timer.Reset(checkpointMinInterval)
 	}
 	delay := m.nextAnchorWrite()

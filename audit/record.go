@@ -19,8 +19,13 @@ type Record struct {
 	Prev      string    `json:"prev"`
 	Session   string    `json:"session"`
 	Exchange  string    `json:"exchange"`
-	Principal string    `json:"principal"`
-	Direction string    `json:"direction"` // "to_server" or "to_client"
+	Principal string    `json:"principal"` // its ID; issuer#subject, if a token proved it
+	Client    string    `json:"client"`    // OAuth client id of the principal's client
+	// how the principal was authenticated, and the scopes of its token, separated by spaces; only
+	// in records of messages to servers
+	Authentication string `json:"authentication"`
+	Scope          string `json:"scope"`
+	Direction      string `json:"direction"` // "to_server" or "to_client"
 	// "request", "response", "error" or "notification"; "" if the record is about an event
 	Kind   string `json:"kind"`
 	Method string `json:"method"`
@@ -115,7 +120,9 @@ func ParseSummary(line []byte) (Record, error) {
 		value *string
 	}{
 		{`,"session":"`, &r.Session}, {`,"exchange":"`, &r.Exchange},
-		{`,"principal":"`, &r.Principal}, {`,"direction":"`, &r.Direction},
+		{`,"principal":"`, &r.Principal}, {`,"client":"`, &r.Client},
+		{`,"authentication":"`, &r.Authentication}, {`,"scope":"`, &r.Scope},
+		{`,"direction":"`, &r.Direction},
 		{`,"kind":"`, &r.Kind}, {`,"method":"`, &r.Method}, {`,"server":"`, &r.Server},
 		{`,"name":"`, &r.Name}, {`,"action":"`, &r.Action}, {`,"reason":"`, &r.Reason},
 	} {

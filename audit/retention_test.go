@@ -309,6 +309,31 @@ func TestFileIsRotatedWhenItsFirstRecordIsOlderThanKeepFor(t *testing.T) {
 	})
 }
 
+// TestRecordDoesNotDelayRetention adds a record 50 seconds after retention was applied. Ten seconds
+// later it is applied again, and then after a minute, when the first record has expired.
+func TestRecordDoesNotDelayRetention(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+		l := open(t, audit.Options{File: file, Keep: audit.Retention{For: time.Hour}})
+		record(t, l, event(""))
+		time.Sleep(time.Hour - 10*time.Second)
+		record(t, l, event(""))
+		for _, c := range []struct {
+			sleep time.Duration
+			files int
+		}{{12 * time.Second, 1}, {time.Minute, 2}} {
+			time.Sleep(c.sleep)
+			if segments, err := audit.Segments(file); err != nil || len(segments) != c.files {
+				t.Errorf("after %v the files are %q, error %v; want %d", c.sleep, segments, err,
+					c.files)
+			}
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 // TestSegmentIsRemovedWhenItIsOlderThanKeepFor looks at segments that are exactly as old as
 // Retention.For, and a minute later.
 func TestSegmentIsRemovedWhenItIsOlderThanKeepFor(t *testing.T) {

@@ -445,6 +445,33 @@ func TestCheckpointIntervals(t *testing.T) {
 	})
 }
 
+// TestShortestTimeBetweenCheckpoints writes 100,000 records a second. Each checkpoint costs several
+// flushes of the disk, so checkpoints follow each other after 20 ms, and not after 1000 records.
+func TestShortestTimeBetweenCheckpoints(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var times []time.Time
+		l := open(t, audit.Options{File: filepath.Join(t.TempDir(), "gatekit.jsonl"),
+			Bodies:       audit.BodiesNone,
+			OnCheckpoint: func([]byte) { times = append(times, time.Now()) }})
+		for range 10_000 {
+			record(t, l, event(""))
+			time.Sleep(10 * time.Microsecond)
+		}
+		synctest.Wait()
+		if len(times) < 4 {
+			t.Fatalf("there are %d checkpoints after 100 ms, want one every 20 ms", len(times))
+		}
+		for i, at := range times[1:] {
+			if d := at.Sub(times[i]); d < 20*time.Millisecond || d > 21*time.Millisecond {
+				t.Errorf("checkpoint %d follows the one before after %s, want 20 ms", i+2, d)
+			}
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 // TestCheckpointsKeepUpWithManyRecords writes 25,000 records a second. If a process is killed, the
 // records since the last checkpoint have no checkpoint. So their number must stay small.
 func TestCheckpointsKeepUpWithManyRecords(t *testing.T) {
@@ -699,8 +726,9 @@ func TestRetentionRemovesExpiredSegments(t *testing.T) {
 				}
 				before := allLines(t, file)
 				l = open(t, audit.Options{File: file, SegmentBytes: 10 << 10, Keep: tt.keep})
-				// maintenance runs after a second, and then every minute
-				time.Sleep(tt.keep.For + 61*time.Second)
+				// Maintenance runs after a second, and then every minute. It does not run now: a
+				// run at this time might not have ended before the log is closed.
+				time.Sleep(tt.keep.For + 90*time.Second)
 				record(t, l, event("after"))
 				if err := l.Close(); err != nil {
 					t.Fatal(err)

@@ -39,6 +39,7 @@ func TestSecretsOfURIsAreHashed(t *testing.T) {
 		{"a_z://host/?x", "a_z://host/?x"},
 		{"1z://host/?x", "1z://host/?x"},
 		{"what?", "what?"},
+		{"?what", "?what"},
 		{"a tool?b", "a tool?b"},
 	}
 	for _, bodies := range []audit.Bodies{audit.BodiesDigest, audit.BodiesNone} {

@@ -616,6 +616,27 @@ func TestVerificationNamesFirstChangedRecord(t *testing.T) {
 	}
 }
 
+// TestChangedRecordAfterMissingSegments changes a record of the second tile, which has 256 records.
+// The segments with the first tile are missing.
+func TestChangedRecordAfterMissingSegments(t *testing.T) {
+	e := newSignedLog(t, 700)
+	i := 0
+	for e.first(i) <= 256 {
+		if err := os.Remove(e.segments[i]); err != nil {
+			t.Fatal(err)
+		}
+		i++
+	}
+	if e.first(i) > 500 {
+		t.Fatalf("the first record left is %d, want one of the second tile", e.first(i))
+	}
+	lines := e.lines(e.segments[i])
+	lines[2] = bytes.Replace(lines[2], []byte("reason"), []byte("forged"), 1)
+	writeLines(t, e.segments[i], lines...)
+	e.wantRecordError("a record was changed", e.first(i)+2, audit.Position{File: e.segments[i],
+		Line: 3})
+}
+
 // firstOfSecond returns the seq of the first record in the second file of a log.
 func firstOfSecond(t *testing.T, file string) uint64 {
 	t.Helper()
@@ -648,23 +669,8 @@ func TestForgedRecoveredRecordListsNothing(t *testing.T) {
 // TestOpenCheckpointsSkipsOnlyTornNotes reads checkpoints that other programs may have written or
 // cut.
 func TestOpenCheckpointsSkipsOnlyTornNotes(t *testing.T) {
-	newKey := func(name string) (note.Signer, note.Verifier) {
-		private, public, err := note.GenerateKey(rand.Reader, name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		signer, err := note.NewSigner(private)
-		if err != nil {
-			t.Fatal(err)
-		}
-		verifier, err := note.NewVerifier(public)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return signer, verifier
-	}
-	signer, key := newKey("log")
-	witness, _ := newKey("witness")
+	signer, key := newSigner(t, "log")
+	witness, _ := newSigner(t, "witness")
 	sign := func(origin string, signers ...note.Signer) string {
 		signed, err := note.Sign(&note.Note{Text: origin + "\n5\n" +
 			"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n"}, signers...)

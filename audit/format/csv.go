@@ -21,6 +21,7 @@ var columns = []string{
 	"security_evaluated", "modified", "reason", "duration_ms",
 	"response_status", "error_code", "error_message", "error_classification",
 	"seq", "session", "principal", "direction", "stage", "findings",
+	"client",
 }
 
 // errorCodeColumn is the index of error_code. Its cells are not passed to escapeFormula, because
@@ -64,6 +65,7 @@ func (csvEncoder) Append(b []byte, r *audit.Record) []byte {
 		r.Direction,
 		decidingStage(r),
 		strings.Join(findings, "; "),
+		r.Client,
 	})
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"gatekit/audit"
 	"gatekit/audit/format"
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 )
@@ -54,7 +55,7 @@ func message(t testing.TB, text string) *mcp.Message {
 		t.Fatal(err)
 	}
 	m.Direction, m.Session, m.Exchange, m.Principal, m.Server, m.Name = mcp.ToServer,
-		"s1", "e1", "ann",
+		"s1", "e1", identity.FromID("ann"),
 		"files", "read"
 	return m
 }
@@ -71,11 +72,11 @@ func outcomes(t testing.TB) []pipeline.Outcome {
 	}
 	sampling := message(t,
 		`{"jsonrpc":"2.0","id":"s","method":"sampling/createMessage","params":{}}`)
-	sampling.Direction, sampling.Principal, sampling.Name = mcp.ToClient, "", ""
+	sampling.Direction, sampling.Principal, sampling.Name = mcp.ToClient, nil, ""
 	list := message(t, `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
 	list.Name = ""
 	progress := message(t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{}}`)
-	progress.Direction, progress.Session, progress.Principal = mcp.ToClient, "", ""
+	progress.Direction, progress.Session, progress.Principal = mcp.ToClient, "", nil
 	callError := message(t, `{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"no"}}`)
 	callError.Direction, callError.Method = mcp.ToClient, "tools/call"
 	toolFailed := message(t, `{"jsonrpc":"2.0","id":1,"result":{"content":[],"isError":true}}`)
@@ -347,7 +348,7 @@ func TestMaxBytesShortensLine(t *testing.T) {
 	m := message(t, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"x":"`+
 		strings.Repeat("x", 1<<20)+`"}}`)
 	m.Name, m.Server, m.Session, m.Exchange, m.Principal, m.Method = hostile, hostile, hostile,
-		hostile, hostile, hostile
+		hostile, identity.FromID(hostile), hostile
 	step := pipeline.Step{Stage: hostile, Action: "modify", Reason: hostile,
 		Findings: slices.Repeat([]pipeline.Finding{{Type: hostile, Pointer: hostile}}, 90)}
 	records := recorded(t, pipeline.Outcome{Time: at, Before: m, After: m, Action: "modify",
@@ -397,7 +398,7 @@ func FuzzRecordIsOneLine(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		m := message(t, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"x":`+
 			string(mcp.Quote(s))+`}}`)
-		m.Name, m.Server, m.Session, m.Exchange, m.Principal = s, s, s, s, s
+		m.Name, m.Server, m.Session, m.Exchange, m.Principal = s, s, s, s, identity.FromID(s)
 		records := recorded(t, pipeline.Outcome{Time: at, Before: m, After: m, Action: "modify",
 			Reason: s, Err: errors.New(s),
 			Steps: []pipeline.Step{{Stage: s, Action: "modify", Reason: s,

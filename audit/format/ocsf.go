@@ -83,6 +83,7 @@ type (
 		User    *uidObject `json:"user,omitzero"`
 		Session *uidObject `json:"session,omitzero"`
 		AppName string     `json:"app_name,omitzero"`
+		AppUID  string     `json:"app_uid,omitzero"`
 	}
 	api struct {
 		Operation string      `json:"operation"`
@@ -228,6 +229,7 @@ func (e *event) setActivity(r *audit.Record) {
 	if r.Principal != "" {
 		e.Actor.User = &uidObject{r.Principal}
 	}
+	e.Actor.AppUID = r.Client
 	if r.Session != "" {
 		e.Actor.Session = &uidObject{r.Session}
 	}

@@ -79,8 +79,9 @@ func shortenRecord(r *audit.Record, keep int) audit.Record {
 				sha256.Size*2), HMAC: truncate((*body).HMAC, sha256.Size*2)}
 		}
 	}
-	for _, text := range []*string{&s.Session, &s.Exchange, &s.Principal, &s.Direction, &s.Kind,
-		&s.Method, &s.Server, &s.Name, &s.Action, &s.Reason, &s.Error} {
+	for _, text := range []*string{&s.Session, &s.Exchange, &s.Principal, &s.Client,
+		&s.Authentication, &s.Scope, &s.Direction, &s.Kind, &s.Method, &s.Server, &s.Name,
+		&s.Action, &s.Reason, &s.Error} {
 		*text = truncate(*text, keep)
 	}
 	return s
@@ -106,30 +107,34 @@ func appendShortJSON(b []byte, r *audit.Record) []byte {
 		SHA256 string `json:"sha256"`
 	}
 	line, _ := json.Marshal(struct { // cannot fail: texts and numbers only
-		Seq       uint64 `json:"seq"`
-		Time      string `json:"time"`
-		Prev      string `json:"prev"`
-		Session   string `json:"session,omitzero"`
-		Exchange  string `json:"exchange,omitzero"`
-		Principal string `json:"principal,omitzero"`
-		Direction string `json:"direction,omitzero"`
-		Kind      string `json:"kind,omitzero"`
-		Method    string `json:"method,omitzero"`
-		Server    string `json:"server,omitzero"`
-		Name      string `json:"name,omitzero"`
-		Action    string `json:"action"`
-		Reason    string `json:"reason,omitzero"`
-		Steps     []step `json:"steps,omitzero"`
-		Before    *body  `json:"before,omitzero"`
-		After     *body  `json:"after,omitzero"`
-		Code      int64  `json:"code,omitzero"`
-		Failed    bool   `json:"failed,omitzero"`
-		Micros    int64  `json:"micros,omitzero"`
-		Error     string `json:"error,omitzero"`
-		Short     short  `json:"short"`
+		Seq            uint64 `json:"seq"`
+		Time           string `json:"time"`
+		Prev           string `json:"prev"`
+		Session        string `json:"session,omitzero"`
+		Exchange       string `json:"exchange,omitzero"`
+		Principal      string `json:"principal,omitzero"`
+		Client         string `json:"client,omitzero"`
+		Authentication string `json:"authentication,omitzero"`
+		Scope          string `json:"scope,omitzero"`
+		Direction      string `json:"direction,omitzero"`
+		Kind           string `json:"kind,omitzero"`
+		Method         string `json:"method,omitzero"`
+		Server         string `json:"server,omitzero"`
+		Name           string `json:"name,omitzero"`
+		Action         string `json:"action"`
+		Reason         string `json:"reason,omitzero"`
+		Steps          []step `json:"steps,omitzero"`
+		Before         *body  `json:"before,omitzero"`
+		After          *body  `json:"after,omitzero"`
+		Code           int64  `json:"code,omitzero"`
+		Failed         bool   `json:"failed,omitzero"`
+		Micros         int64  `json:"micros,omitzero"`
+		Error          string `json:"error,omitzero"`
+		Short          short  `json:"short"`
 	}{
 		r.Seq, r.Time.UTC().Format(timeLayout), r.Prev, r.Session, r.Exchange, r.Principal,
-		r.Direction, r.Kind, r.Method, r.Server, r.Name, r.Action, r.Reason,
+		r.Client, r.Authentication, r.Scope, r.Direction, r.Kind, r.Method, r.Server, r.Name,
+		r.Action, r.Reason,
 		stepsFrom(r), bodyFrom(r.Before), bodyFrom(r.After), r.Code, r.Failed, r.Micros, r.Error,
 		short{len(r.Line), hex.EncodeToString(sum[:])},
 	}, jsontext.AllowInvalidUTF8(true))

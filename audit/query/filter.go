@@ -13,7 +13,7 @@ import (
 type Filter struct {
 	Since, Until time.Time // time of the record: Since or later, and before Until; zero is no bound
 
-	Session, Exchange, Principal, Server, Name, Method Patterns
+	Session, Exchange, Principal, Client, Server, Name, Method Patterns
 
 	Kind   Patterns // "request", "response", "error", "notification" or "event"
 	Action Patterns
@@ -61,6 +61,7 @@ func (f *Filter) matchSummary(r *audit.Record) bool {
 		r.Time.Before(f.Until)) &&
 		f.Session.match(r.Session) && f.Exchange.match(r.Exchange) &&
 		f.Principal.match(r.Principal) &&
+		f.Client.match(r.Client) &&
 		f.Server.match(r.Server) && f.Name.match(r.Name) && f.Method.match(r.Method) &&
 		f.Kind.match(recordKind(r)) && (len(f.Stage) > 0 || f.Action.match(r.Action))
 }

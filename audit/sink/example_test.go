@@ -54,6 +54,6 @@ func Example() {
 	text, _ := os.ReadFile(table)
 	fmt.Print(strings.ReplaceAll(string(text), "\r\n", "\n"))
 	// Output: <nil> 0
-	// timestamp,event_type,request_id,server_name,method,tool,pipeline_outcome,security_evaluated,modified,reason,duration_ms,response_status,error_code,error_message,error_classification,seq,session,principal,direction,stage,findings
-	// 2026-11-21T12:00:00.000000Z,EVENT,,,,,deny,false,false,outside of the roots,,,,,,1,,,,,
+	// timestamp,event_type,request_id,server_name,method,tool,pipeline_outcome,security_evaluated,modified,reason,duration_ms,response_status,error_code,error_message,error_classification,seq,session,principal,direction,stage,findings,client
+	// 2026-11-21T12:00:00.000000Z,EVENT,,,,,deny,false,false,outside of the roots,,,,,,1,,,,,,
 }

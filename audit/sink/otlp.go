@@ -162,6 +162,7 @@ func recordAttributes(r *audit.Record) []*common.KeyValue {
 	}
 	all := nonEmptyAttributes(
 		"mcp.method.name", r.Method, "mcp.session.id", r.Session, "enduser.id", r.Principal,
+		"enduser.scope", r.Scope, "gatekit.client", r.Client,
 		"gatekit.action", r.Action, "gatekit.reason", r.Reason, "gatekit.server", r.Server,
 		name, r.Name, "gatekit.exchange", r.Exchange, "gatekit.direction", r.Direction,
 		"gatekit.kind", r.Kind,

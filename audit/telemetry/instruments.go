@@ -21,6 +21,7 @@ type Sources struct {
 	Servers        func() []ServerState // configured servers
 	Plugins        func() []PluginState
 	Sinks          func() []SinkState
+	Pins           func() []PinState
 	HTTP           func() HTTPState // of the listener for HTTP clients
 }
 
@@ -60,6 +61,12 @@ type PluginState struct {
 type SinkState struct {
 	Name    string
 	Backlog uint64 // records that the sink has not sent
+}
+
+// PinState is the state of the comparison of a server with the lock file.
+type PinState struct {
+	Server   string
+	HeldBack int // items that were not as approved when they were seen last
 }
 
 // callBuckets are the buckets of the semantic conventions for MCP, in seconds. stageBuckets are the
@@ -146,6 +153,9 @@ func (t *Telemetry) registerGauges(m metric.Meter) error {
 		"Records of the audit log that a sink has not sent.")
 	server := gauge("gatekit.server.state",
 		"", "1 for the current state of a server: idle, up or down.")
+	heldBack := gauge("gatekit.pins.held_back", "{item}",
+		"Items of a server that wait for an approval: they were not as approved when they were "+
+			"seen last.")
 	processes := gauge("gatekit.server.processes", "{process}",
 		"Running processes of a server.")
 	total := func(name, unit, help string) metric.Int64ObservableCounter {
@@ -213,6 +223,12 @@ func (t *Telemetry) registerGauges(m metric.Meter) error {
 					metric.WithAttributes(attribute.String(keySink, sink.Name)))
 			}
 		}
+		if s.Pins != nil {
+			for _, p := range s.Pins() {
+				o.ObserveInt64(heldBack, int64(p.HeldBack),
+					metric.WithAttributes(attribute.String(keyServer, p.Server)))
+			}
+		}
 		if s.HTTP != nil {
 			now := s.HTTP()
 			o.ObserveInt64(connections, int64(now.Connections))
@@ -223,8 +239,8 @@ func (t *Telemetry) registerGauges(m metric.Meter) error {
 				metric.WithAttributes(attribute.String(keyLimit, "streams")))
 		}
 		return nil
-	}, sessions, parked, waiting, behind, server, processes, ended, startsRefused, up, active, late,
-		starts, connections, streams, refused)
+	}, sessions, parked, waiting, behind, server, heldBack, processes, ended, startsRefused, up,
+		active, late, starts, connections, streams, refused)
 	return err
 }
 

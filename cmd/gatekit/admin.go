@@ -105,6 +105,7 @@ func (g *gateway) telemetrySources() telemetry.Sources {
 			}
 			return states
 		},
+		Pins: g.pinStates,
 		HTTP: func() telemetry.HTTPState {
 			if l := g.clients.Load(); l != nil {
 				return telemetry.HTTPState(l.Stats())

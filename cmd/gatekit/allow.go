@@ -19,6 +19,7 @@ import (
 	"gatekit/core/allowances"
 	"gatekit/core/config"
 	"gatekit/core/display"
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 )
@@ -49,25 +50,112 @@ func (g *gateway) allowances(c *config.Config) pipeline.Allowances {
 		g.log.Warn("allowance folder unavailable: gatekit allow has no effect", "error", err)
 		return nil
 	}
-	return store
+	return watchedAllowances{store, g.allowed}
 }
 
-// expiryInterval is how often a running Gatekit looks for allowances that have expired.
-const expiryInterval = time.Minute
+// watchedAllowances are the allowances of a running Gatekit, which learns when one is used up.
+type watchedAllowances struct {
+	*allowances.Store
+	watch *allowanceWatch
+}
 
-// expireAllowances removes expired allowances until ctx ends. It records the expiry of those that
-// were recorded in the log of this process. Those of other logs are removed after a day: the
-// process that wrote the log has ended, and the record of the allowance says when it expires.
-func (g *gateway) expireAllowances(ctx context.Context) {
+// Use implements pipeline.Allowances.
+func (w watchedAllowances) Use(id string) bool {
+	a, err := w.Get(id)
+	if !w.Store.Use(id) {
+		return false
+	}
+	if err == nil && a.Once {
+		w.watch.look()
+	}
+	return true
+}
+
+// allowanceWatch announces the lists that allowances change. Its zero value cannot be used.
+type allowanceWatch struct {
+	changed chan struct{} // has an element when the allowances may have changed
+	known   map[string]allowedList
+}
+
+// allowedList is the list that an allowance changes. Its capability is "" if there is none.
+type allowedList struct{ principal, server, capability string }
+
+func newAllowanceWatch() *allowanceWatch {
+	return &allowanceWatch{changed: make(chan struct{}, 1)}
+}
+
+// look makes the watch compare the allowances soon. It does not wait.
+func (w *allowanceWatch) look() {
+	select {
+	case w.changed <- struct{}{}:
+	default:
+	}
+}
+
+// announce calls notify for each list that an allowance changes, if the allowance was not valid at
+// the last call or no longer is. The first call only remembers the valid allowances.
+func (w *allowanceWatch) announce(valid []allowances.Allowance,
+	find func(allowances.Allowance) allowedList, notify func(allowedList)) {
+	before := w.known
+	w.known = map[string]allowedList{}
+	for _, a := range valid {
+		list, known := before[a.ID]
+		if !known {
+			list = find(a)
+		}
+		w.known[a.ID] = list
+	}
+	if before == nil {
+		return
+	}
+	lists := map[allowedList]bool{}
+	for id, list := range w.known {
+		if _, known := before[id]; !known {
+			lists[list] = true
+		}
+	}
+	for id, list := range before {
+		if _, still := w.known[id]; !still {
+			lists[list] = true
+		}
+	}
+	for list := range lists {
+		if list.capability != "" {
+			notify(list)
+		}
+	}
+}
+
+// listOf returns the list that an allowance changes: that of the hidden item with its id. If no
+// item with the id is hidden now, it is the list in which the allowance was needed.
+func (g *gateway) listOf(a allowances.Allowance) allowedList {
+	if principal, server, capability, ok := g.hidden.ListWith(a.ID); ok {
+		return allowedList{principal, server, capability}
+	}
+	method, _ := mcp.LookupMethod(a.Method)
+	if a.Log != realPath(g.recording.file) || method.ItemsPointer == "" ||
+		!slices.Contains([]string{"tools", "prompts", "resources"}, method.Capability) {
+		return allowedList{}
+	}
+	return allowedList{a.Principal, a.Server, method.Capability}
+}
+
+// watchInterval is how often a running Gatekit looks for allowances that another process has made
+// or removed.
+const watchInterval = time.Minute
+
+// watchAllowances removes expired allowances until ctx ends, and notifies the clients whose lists
+// an allowance changes when it begins and ends. It records the expiry of those allowances that were
+// recorded in the log of this process. Those of other logs are removed after a day: the process
+// that wrote the log has ended, and the record of the allowance says when it expires.
+func (g *gateway) watchAllowances(ctx context.Context) {
 	store, err := allowanceStore(nil, nil)
 	if err != nil {
 		return
 	}
-	ticker := time.NewTicker(expiryInterval)
-	defer ticker.Stop()
 	log := realPath(g.recording.file)
 	for {
-		_, expired, err := store.List()
+		valid, expired, err := store.List()
 		if err != nil {
 			g.log.Debug("allowances not listed", "error", err)
 		}
@@ -81,8 +169,18 @@ func (g *gateway) expireAllowances(ctx context.Context) {
 				_ = store.Remove(a.ID)
 			}
 		}
+		if err == nil {
+			g.allowed.announce(valid, g.listOf, func(list allowedList) {
+				g.proxy.AnnounceListChange(list.principal, list.server, list.capability)
+			})
+		}
+		wait := watchInterval
+		for _, a := range valid {
+			wait = min(wait, time.Until(a.Until)+time.Millisecond)
+		}
 		select {
-		case <-ticker.C:
+		case <-time.After(wait):
+		case <-g.allowed.changed:
 		case <-ctx.Done():
 			return
 		}
@@ -92,8 +190,9 @@ func (g *gateway) expireAllowances(ctx context.Context) {
 // recordAllowance records a change of an allowance.
 func recordAllowance(events *pipeline.Pipeline, a allowances.Allowance, action, reason string,
 	err error) error {
-	return events.RecordEvent(context.Background(), &mcp.Message{Principal: a.Principal,
-		Server: a.Server, Method: a.Method, Name: a.Name}, action, reason, err)
+	return events.RecordEvent(context.Background(), &mcp.Message{
+		Principal: identity.FromID(a.Principal), Server: a.Server, Method: a.Method, Name: a.Name},
+		action, reason, err)
 }
 
 // allowRecorded records an allowance, and then stores it.
@@ -147,6 +246,7 @@ func (s *controlServer) allow(a *allowances.Allowance) error {
 		a.LogKey = realPath(s.config.Audit.Key)
 	}
 	a.User = os.Geteuid()
+	defer s.gateway.allowed.look()
 	return allowRecorded(store, *a, s.gateway.recording.events)
 }
 
@@ -168,6 +268,7 @@ func (s *controlServer) disallow(id string) error {
 	if a.Log != realPath(s.config.Audit.File) {
 		return fmt.Errorf("allowance %s belongs to the audit log %s", id, a.Log)
 	}
+	defer s.gateway.allowed.look()
 	return disallowRecorded(store, a, removedBy(), s.gateway.recording.events)
 }
 
@@ -197,9 +298,10 @@ denied, redacted or hidden, also in the same message.
   gatekit audit show --steps --action deny --since 10m
   gatekit allow 7rkqkahsx3jdwsmlqxjgkbz2ze --reason "the README quotes an attack"
 
-Then make the same call again, or list the tools again. Of a denied request, all params count. Of a
-redaction in a result, only the redacted value and its place count: the rest may differ. A hidden
-item is shown, and can be used, as long as its definition stays the same.
+Then make the same call again. Clients are notified that a hidden item is shown. Of a denied
+request, all params count. Of a redaction in a result, only the redacted value and its place count:
+the rest may differ. A hidden item is shown, and can be used, as long as its definition stays the
+same.
 
 An allowance holds for an hour, or as long as --for says (at most 720h). With --once, it holds for
 one message; for a hidden item, for one use of the item. Without ID, allow lists the allowances.

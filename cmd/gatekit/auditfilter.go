@@ -46,6 +46,7 @@ func filterFlags(c *cobra.Command) (read func() (*query.Filter, error)) {
 		{"exchange", &f.Exchange,
 			"records of this `exchange` (a request and all messages that belong to it)"},
 		{"principal", &f.Principal, "records for this `principal`"},
+		{"client", &f.Client, "records for this OAuth `client` of a principal"},
 		{"server", &f.Server, "messages to or from this `server`"},
 		{"name", &f.Name, "messages about this `name`: a tool, a prompt or a URI"},
 		{"method", &f.Method, "messages of this `method`"},
@@ -116,6 +117,7 @@ var recordActions = []string{"pass", "deny", "modify", "hide", "restore", "ask",
 	"skip", "allowed", "park", "resume", "approve", "reject", "allow", "disallow", "drop",
 	"own", "cancelled", "would_deny", "would_modify", "would_hide", "would_ask", "would_answer",
 	"start", "stop", "reload", "connect", "refuse", "lost", "restarted", "ended", "resumed",
+	"login", "refreshed", "rejected", "logout", "registered", "revoke", "readmit",
 	"plugin_lost", "plugin_restarted", "retry", "gap", "recovered", "prune", "clock",
 	"anchor lost", "anchor back", "sink lost", "sink back", "sink gap", "sink reset"}
 

@@ -22,6 +22,8 @@ import (
 	"gatekit/core/upstream"
 	"gatekit/plugins"
 	"gatekit/policies"
+	"gatekit/transport/auth"
+	"gatekit/transport/credentials"
 )
 
 // checkTimeout limits the start of each server. npx may have to download a package first.
@@ -35,11 +37,13 @@ func (p *program) check() *cobra.Command {
 		Short: "Check a configuration: start each server and plugin once, and test the policies",
 		Long: `Check reads the configuration and reports every mistake with its line. If there are
 no mistakes, check
-  - starts each server, or calls its URL, and asks for its name and revision;
+  - starts each server, or calls its URL, and asks for its name and revision; of a server that
+    users log in to, it tells who is logged in;
   - starts each plugin and runs its self-test;
   - gets the bundles from their services and runs the tests of the active policies;
   - lists the tools, prompts and resources of each server, and counts the items that the plugins
     and policies hide;
+  - fetches the metadata and the keys of the issuers of [listen.auth];
   - checks that the audit log, the sinks and the telemetry collector can be used, without
     sending anything.
 
@@ -58,20 +62,18 @@ results are ok, and 1 otherwise:
   ok    siem     audit sink: syslog tls://siem.example:6514; records and checkpoints, jsonl
   FAIL  [audit]  open the audit log "/srv/audit.jsonl": permission denied
 
-Check writes nothing to the audit log, and sends no records, decision logs or status. A running
-Gatekit may use the same configuration. So check does not test whether the address of [listen] is
-free, or whether another process writes to the audit log.`,
+Check writes nothing to the audit log, unless it has to refresh a login, and sends no records,
+decision logs or status. A running Gatekit may use the same configuration. So check does not test
+whether the address of [listen] is free, or whether another process writes to the audit log.`,
 		Example: `  gatekit check
   gatekit check --config /etc/gatekit/gatekit.toml
   gatekit check --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			p.logWarningsOnly(cmd)
-			cfg, err := loadConfig(path)
+			cfg, err := p.loadForReport(cmd, path, asJSON)
 			if err != nil {
-				return reportMistakes(cmd, err, asJSON)
+				return err
 			}
-			p.masked.add(cfg)
 			r := &checkReport{out: cmd.OutOrStdout(), asJSON: asJSON, mask: p.masked.mask,
 				color: paletteFor(cmd.OutOrStdout())}
 			p.checkAll(cmd.Context(), r, cfg)
@@ -82,6 +84,20 @@ free, or whether another process writes to the audit log.`,
 	c.Flags().BoolVar(&asJSON, "json", false,
 		"print one JSON object for each result or mistake, on stdout")
 	return c
+}
+
+// loadForReport reads the configuration at path for a command that prints a report. It reports the
+// mistakes of the configuration, logs only warnings, and hides the secrets of the configuration in
+// what Gatekit logs.
+func (p *program) loadForReport(cmd *cobra.Command, path string,
+	asJSON bool) (*config.Config, error) {
+	p.logWarningsOnly(cmd)
+	c, err := loadConfig(path)
+	if err != nil {
+		return nil, reportMistakes(cmd, err, asJSON)
+	}
+	p.masked.add(c)
+	return c, nil
 }
 
 // reportMistakes prints the mistakes of a configuration: one on each line of stderr, with positions
@@ -103,9 +119,9 @@ func reportMistakes(cmd *cobra.Command, err error, asJSON bool) error {
 	return r.result()
 }
 
-// checkAll checks all servers at the same time. Meanwhile it checks the plugins, the policies, the
-// sinks, the telemetry collector and the audit log. It prints each result as soon as the result is
-// known.
+// checkAll checks all servers and issuers at the same time. Meanwhile it checks the plugins, the
+// policies, the sinks, the telemetry collector and the audit log. It prints each result as soon as
+// the result is known.
 func (p *program) checkAll(ctx context.Context, r *checkReport, cfg *config.Config) {
 	notWritable := checkWritable(cfg.Audit.File)
 	collector, badCollector := collectorOf(cfg.Telemetry)
@@ -133,6 +149,9 @@ func (p *program) checkAll(ctx context.Context, r *checkReport, cfg *config.Conf
 	if !cfg.Allow.Enabled {
 		r.width = max(r.width, len("[allow]"))
 	}
+	if a := cfg.Listen.Auth; a != nil && len(a.Issuers) > 0 {
+		r.width = max(r.width, len("[listen.auth]"))
+	}
 	r.start(cfg.File)
 	var servers sync.WaitGroup
 	stages := make(chan []pipeline.StageConfig, len(cfg.Servers)) // one element for each server
@@ -141,12 +160,22 @@ func (p *program) checkAll(ctx context.Context, r *checkReport, cfg *config.Conf
 			ctx, cancel := context.WithTimeoutCause(ctx, checkTimeout,
 				fmt.Errorf("no answer within %s", checkTimeout))
 			defer cancel()
-			opened, err := p.openServer(ctx, s, cfg.Limits)
+			opened, err := p.openServer(ctx, s, cfg)
+			if refused, ok := errors.AsType[*upstream.CredentialsError](err); ok &&
+				refused.LoginNeeded && ctx.Err() == nil {
+				r.ok("server", s.Name, "not asked, because it wants a login; "+
+					describeLogins(cfg, s))
+				return
+			}
 			if err != nil {
 				r.fail("server", s.Name, errors.New(fullReason(err)))
 				return
 			}
-			r.ok("server", s.Name, opened.identity())
+			result := opened.identity()
+			if s.HasLogins() {
+				result += "; " + describeLogins(cfg, s)
+			}
+			r.ok("server", s.Name, result)
 			if judged := <-stages; len(judged) > 0 {
 				r.list(ctx, s.Name, opened, judged)
 			}
@@ -155,6 +184,7 @@ func (p *program) checkAll(ctx context.Context, r *checkReport, cfg *config.Conf
 			}
 		})
 	}
+	checkIssuers(ctx, r, cfg, &servers)
 	host, configured := p.checkPlugins(ctx, r, cfg)
 	if host != nil {
 		defer host.Close()
@@ -184,6 +214,34 @@ func (p *program) checkAll(ctx context.Context, r *checkReport, cfg *config.Conf
 			notWritable))
 	}
 	servers.Wait()
+}
+
+// checkIssuers fetches the metadata and the keys of the issuers whose tokens clients have. All
+// issuers are asked at the same time, as part of group.
+func checkIssuers(ctx context.Context, r *checkReport, cfg *config.Config, group *sync.WaitGroup) {
+	if cfg.Listen.Auth == nil {
+		return
+	}
+	for _, i := range cfg.Listen.Auth.Issuers {
+		group.Go(func() {
+			ctx, cancel := context.WithTimeoutCause(ctx, checkTimeout,
+				fmt.Errorf("no answer within %s", checkTimeout))
+			defer cancel()
+			issuer, err := authIssuer(i)
+			var keys int
+			if err == nil {
+				keys, err = auth.Probe(ctx, issuer)
+			}
+			switch {
+			case err != nil:
+				r.fail("issuer", "[listen.auth]", fmt.Errorf("issuer %s: %w", i.Issuer, err))
+			case i.Tokens == "introspection":
+				r.ok("issuer", "[listen.auth]", "issuer "+i.Issuer+": asked about each token")
+			default:
+				r.ok("issuer", "[listen.auth]", "issuer "+i.Issuer+": "+plural(keys, "key"))
+			}
+		})
+	}
 }
 
 // checkPlugins starts each plugin and runs its self-test. It returns the stages of the plugins and
@@ -292,7 +350,9 @@ func emptyState(cfg *config.Config, stage *policies.Stage) (lines []string) {
 				"by %s", strings.Join(path, "."), why, strings.Join(rules, ", ")))
 		}
 	}
-	add("no listener authenticates clients", "principal")
+	if cfg.Listen.Auth == nil {
+		add("no listener authenticates clients", "principal")
+	}
 	if len(cfg.Plugins) == 0 {
 		add("there is no plugin", "findings")
 		if !stage.SetsLabels() {
@@ -360,6 +420,7 @@ func fullReason(err error) string {
 type openedServer struct {
 	proxy.Server
 	upstream *upstream.Upstream
+	tokens   *credentials.Server // may be nil
 	client   checkClient
 	revision string       // the newest revision that the server supports
 	answer   *mcp.Message // to the first request
@@ -368,12 +429,20 @@ type openedServer struct {
 // openServer starts a server, or calls its URL, and asks for its name in the newest revision that
 // the server supports. The caller must close the server.
 func (p *program) openServer(ctx context.Context, s config.Server,
-	limits config.Limits) (opened *openedServer, err error) {
-	o, err := upstreamOptions(s, limits, p.masked.mask, p.log)
+	c *config.Config) (opened *openedServer, err error) {
+	var event func(principal, action, reason string, err error) error
+	if s.HasLogins() { // a login may have to be refreshed
+		event = loginRecorder(c, s.Name, "gatekit check or gatekit pin")
+	}
+	tokens, err := newCredentials(s, c, event)
 	if err != nil {
 		return nil, err
 	}
-	opened = &openedServer{upstream: upstream.New(o)}
+	o, err := upstreamOptions(s, c, p.masked.mask, p.log, tokens)
+	if err != nil {
+		return nil, err
+	}
+	opened = &openedServer{upstream: upstream.New(o), tokens: tokens}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, opened.Close())
@@ -411,7 +480,11 @@ func (o *openedServer) Close() error {
 	if o.Server != nil {
 		err = o.Server.Close()
 	}
-	return errors.Join(err, o.upstream.Close())
+	err = errors.Join(err, o.upstream.Close())
+	if o.tokens != nil {
+		o.tokens.Close()
+	}
+	return err
 }
 
 // identity returns the revision, the name and the version of the server.
@@ -423,14 +496,19 @@ func (o *openedServer) identity() string {
 	return revision + "  " + serverIdentity(o.answer)
 }
 
-// firstRequest returns the first request that a client without capabilities sends in the given
-// revision.
+// checkCapabilities are the capabilities of a client that can do everything. Some servers declare
+// tools only for such clients.
+const checkCapabilities = `{"roots":{"listChanged":true},"sampling":{},` +
+	`"elicitation":{"form":{},"url":{}}}`
+
+// firstRequest returns the first request of a client in the given revision.
 func firstRequest(revision string) *mcp.Message {
 	if speaksModern(revision) {
 		return checkRequest("server/discover", modernMeta(revision))
 	}
 	return checkRequest("initialize", fmt.Sprintf(
-		`"protocolVersion":%q,"capabilities":{},"clientInfo":%s`, revision, clientInfo()))
+		`"protocolVersion":%q,"capabilities":%s,"clientInfo":%s`, revision, checkCapabilities,
+		clientInfo()))
 }
 
 // listRequest returns a request for one page of a list.
@@ -460,8 +538,8 @@ func speaksModern(revision string) bool {
 
 // modernMeta returns the member _meta of each request in a modern revision.
 func modernMeta(revision string) string {
-	return fmt.Sprintf(`"_meta":{%q:%q,%q:%s,%q:{}}`, mcp.MetaProtocolVersion, revision,
-		mcp.MetaClientInfo, clientInfo(), mcp.MetaCapabilities)
+	return fmt.Sprintf(`"_meta":{%q:%q,%q:%s,%q:%s}`, mcp.MetaProtocolVersion, revision,
+		mcp.MetaClientInfo, clientInfo(), mcp.MetaCapabilities, checkCapabilities)
 }
 
 func clientInfo() string {
@@ -480,7 +558,8 @@ func serverIdentity(m *mcp.Message) string {
 	return "(no name)"
 }
 
-// checkClient is the client for a check. It drops notifications and rejects requests of the server.
+// checkClient is the client for a check. It drops notifications, has no roots, and declines all
+// other requests of the server.
 type checkClient struct{ p *pipeline.Pipeline }
 
 func (checkClient) HandleNotification(context.Context, *mcp.Message) {}
@@ -491,10 +570,20 @@ func (checkClient) Consume(context.Context, *mcp.Message, string, string) error 
 func (s checkClient) HandleRequests(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
 	out := make([]pipeline.Passed, len(ms))
 	for i, m := range ms {
-		out[i] = s.p.PassOwn(ctx, mcp.NewError(m.ID(), mcp.CodeMethodNotFound,
-			"gatekit check answers no requests", nil))
+		out[i] = s.p.PassOwn(ctx, checkAnswer(m))
 	}
 	return out
+}
+
+// checkAnswer returns the answer to a request of a server.
+func checkAnswer(m *mcp.Message) *mcp.Message {
+	switch m.Method {
+	case "roots/list":
+		return mcp.NewResponse(m.ID(), []byte(`{"roots":[]}`))
+	case "elicitation/create":
+		return mcp.NewResponse(m.ID(), []byte(`{"action":"decline"}`))
+	}
+	return mcp.NewError(m.ID(), mcp.CodeMethodNotFound, "declined: no user is asked", nil)
 }
 
 // IsWaiting implements proxy.Caller.

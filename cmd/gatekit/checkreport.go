@@ -26,7 +26,7 @@ type checkReport struct {
 
 // checkResult is one result as gatekit check --json prints it.
 type checkResult struct {
-	// configuration, server, plugin, policy, sink, telemetry, audit or allow
+	// configuration, server, issuer, plugin, policy, sink, telemetry, audit or allow
 	Check  string `json:"check"`
 	Name   string `json:"name,omitempty"`
 	OK     bool   `json:"ok"`

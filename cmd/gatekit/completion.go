@@ -16,6 +16,15 @@ func completeValues(c *cobra.Command) {
 			return values(), cobra.ShellCompDirectiveNoFileComp
 		}
 	}
+	one := func(values func() []string) cobra.CompletionFunc {
+		return func(_ *cobra.Command, args []string, _ string) ([]string,
+			cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return values(), cobra.ShellCompDirectiveNoFileComp
+		}
+	}
 	values := map[string]func() []string{
 		"rule":   library.Names,
 		"plugin": builtinNames,
@@ -23,7 +32,7 @@ func completeValues(c *cobra.Command) {
 		"kind": func() []string {
 			return []string{"request", "response", "error", "notification", "event"}
 		},
-		"stage": func() []string { return append(configuredPlugins(), policyStage) },
+		"stage": func() []string { return append(configuredPlugins(), pinStage, policyStage) },
 		"server": func() []string {
 			c, err := loadConfig("")
 			if err != nil {
@@ -58,12 +67,21 @@ func completeValues(c *cobra.Command) {
 			}
 			return names, cobra.ShellCompDirectiveNoFileComp
 		}
+	case "gatekit auth login", "gatekit auth logout":
+		c.ValidArgsFunction = fixed(serversWithLogins)
 	case "gatekit approve":
 		c.ValidArgsFunction = fixed(waitingRequests)
 	case "gatekit allow":
-		c.ValidArgsFunction = fixed(recentIDs)
+		c.ValidArgsFunction = one(recentIDs)
+		for name, find := range map[string]func() []string{
+			"for":    func() []string { return []string{"10m", "1h", "8h", "24h", "168h", "720h"} },
+			"reason": func() []string { return nil },
+		} {
+			// the only possible error is that the command has no such flag
+			_ = c.RegisterFlagCompletionFunc(name, fixed(find))
+		}
 	case "gatekit allow remove":
-		c.ValidArgsFunction = fixed(allowanceIDs)
+		c.ValidArgsFunction = one(allowanceIDs)
 	}
 	for _, sub := range c.Commands() {
 		completeValues(sub)

@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
+	"crypto/subtle"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -23,10 +25,13 @@ import (
 
 	"gatekit/audit"
 	"gatekit/core/allowances"
+	"gatekit/core/atomicfile"
 	"gatekit/core/config"
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 	"gatekit/policies"
+	"gatekit/transport/auth"
 )
 
 // Commands change a running Gatekit through its control socket: the process that writes an audit
@@ -35,8 +40,10 @@ import (
 // knows the log finds the process.
 //
 // Only processes of the same user can connect: the folder has the mode 0700, the socket has the
-// mode 0600, and each side checks the user id of the other side. A connection carries one request
-// and one response. Each is a line of JSON.
+// mode 0600, and each side checks the user id of the other side. A server runs as the same user,
+// and its sandbox may be unable to refuse the connection, but keeps it from reading the state
+// folder. So a request must carry the token in a file beside the socket. A connection carries one
+// request and one response. Each is a line of JSON.
 
 // Bounds of the control socket.
 const (
@@ -46,11 +53,20 @@ const (
 	maxSocketPath         = 100              // bytes; systems allow 103 (macOS) or 107 (Linux)
 )
 
+const tokenSuffix = ".token" // is appended to the path of the socket
+
 // controlRequest is a request of a command.
 type controlRequest struct {
-	Command   string                `json:"command"` // "approve", "allow" or "disallow"
-	ID        string                `json:"id,omitempty"`
-	Allowance *allowances.Allowance `json:"allowance,omitempty"` // for "allow"
+	// "approve", "allow", "disallow", "record-login", "use-login", "revoke" or "readmit"
+	Command string `json:"command"`
+	Token   string `json:"token"` // from the file beside the socket
+	ID      string `json:"id,omitempty"`
+	// for "allow"
+	Allowance *allowances.Allowance `json:"allowance,omitempty"`
+	// for "record-login", "use-login"
+	Login *loginEvent `json:"login,omitempty"`
+	// for "revoke"; "readmit" has the id of the principal in ID
+	Revocation *auth.Revocation `json:"revocation,omitempty"`
 }
 
 // controlResponse is the response of the running process.
@@ -129,12 +145,14 @@ func withSocketPath(dir, name string, use func(path string) error) error {
 
 // controlServer serves the control socket of a running process.
 type controlServer struct {
-	gateway *gateway
-	config  *config.Config
-	log     *slog.Logger
+	gateway     *gateway
+	config      *config.Config
+	revocations *auth.Revocations // nil if clients are not authenticated
+	log         *slog.Logger
 
 	listener *net.UnixListener
 	path     string
+	token    string
 	running  sync.WaitGroup
 
 	mu          sync.Mutex
@@ -146,9 +164,12 @@ type controlServer struct {
 // from a process that crashed. If the socket cannot be opened, Gatekit runs without it.
 func (s *controlServer) start(context.Context) error {
 	dir, err := controlFolder(true)
+	name := socketName(s.config.Audit.File)
 	if err == nil {
-		name := socketName(s.config.Audit.File)
-		s.path = filepath.Join(dir, name)
+		s.path, s.token = filepath.Join(dir, name), rand.Text()
+		err = atomicfile.WriteUnsynced(s.path+tokenSuffix, []byte(s.token))
+	}
+	if err == nil {
 		err = withSocketPath(dir, name, func(path string) error {
 			if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
@@ -166,9 +187,8 @@ func (s *controlServer) start(context.Context) error {
 		})
 	}
 	if err != nil {
-		s.log.Warn("control socket unavailable: gatekit approve and gatekit allow cannot "+
-			"reach this process",
-			"error", err)
+		s.log.Warn("control socket unavailable: gatekit approve, allow, auth login, auth logout "+
+			"and auth revoke cannot reach this process", "error", err)
 		return nil
 	}
 	s.connections = map[*net.UnixConn]bool{}
@@ -189,8 +209,10 @@ func (s *controlServer) stop() error {
 		c.SetReadDeadline(time.Now())
 	}
 	s.mu.Unlock()
-	if removeErr := os.Remove(s.path); !errors.Is(removeErr, fs.ErrNotExist) {
-		err = errors.Join(err, removeErr)
+	for _, file := range []string{s.path, s.path + tokenSuffix} {
+		if removeErr := os.Remove(file); !errors.Is(removeErr, fs.ErrNotExist) {
+			err = errors.Join(err, removeErr)
+		}
 	}
 	s.running.Wait()
 	return err
@@ -251,7 +273,13 @@ func (s *controlServer) serve(c *net.UnixConn) {
 		return
 	}
 	var response controlResponse
+	if subtle.ConstantTimeCompare([]byte(request.Token), []byte(s.token)) != 1 {
+		s.log.Warn("control request refused: its token is wrong", "command", request.Command)
+		request.Command = ""
+	}
 	switch request.Command {
+	case "":
+		response.Error = "the token is wrong"
 	case "approve":
 		approved, err := s.approve(request.ID)
 		if response.Until = approved.Expires; err != nil {
@@ -263,6 +291,22 @@ func (s *controlServer) serve(c *net.UnixConn) {
 		}
 	case "disallow":
 		if err := s.disallow(request.ID); err != nil {
+			response.Error = err.Error()
+		}
+	case "record-login":
+		if err := s.recordLogin(request.Login); err != nil {
+			response.Error = err.Error()
+		}
+	case "use-login":
+		if err := s.useLogin(request.Login); err != nil {
+			response.Error = err.Error()
+		}
+	case "revoke":
+		if err := s.revoke(request.Revocation); err != nil {
+			response.Error = err.Error()
+		}
+	case "readmit":
+		if err := s.readmit(request.ID); err != nil {
 			response.Error = err.Error()
 		}
 	default:
@@ -295,8 +339,8 @@ func approveRecorded(a *policies.Approvals, id, log string,
 			p.Log)
 	}
 	event := func(action, reason string, err error) error {
-		return events.RecordEvent(context.Background(), &mcp.Message{Principal: p.Principal,
-			Server: p.Server}, action, reason, err)
+		return events.RecordEvent(context.Background(), &mcp.Message{
+			Principal: identity.FromID(p.Principal), Server: p.Server}, action, reason, err)
 	}
 	if err := event("approve", fmt.Sprintf("request %s: by gatekit approve, user id %d", id,
 		os.Geteuid()), nil); err != nil {
@@ -345,6 +389,11 @@ func recordIn(file, key string, change func(events *pipeline.Pipeline) error) er
 	if _, err := os.Stat(file); err != nil {
 		return fmt.Errorf("the change cannot be recorded: %w", err)
 	}
+	return recordInNew(file, key, change)
+}
+
+// recordInNew is recordIn for a log that may not exist yet.
+func recordInNew(file, key string, change func(events *pipeline.Pipeline) error) error {
 	// This process does not know the configured segment size, so it does not rotate the log.
 	log, err := audit.Open(audit.Options{File: file, Key: key,
 		Durability: audit.DurabilityFsync, SegmentBytes: math.MaxInt64})
@@ -380,6 +429,11 @@ func callControl(log string, request controlRequest) (response controlResponse, 
 	if err != nil {
 		return response, err
 	}
+	token, err := os.ReadFile(filepath.Join(dir, socketName(log)+tokenSuffix))
+	if err != nil {
+		return response, fmt.Errorf("read the token of the running Gatekit: %w", err)
+	}
+	request.Token = string(token)
 	b, err := json.Marshal(request)
 	if err != nil {
 		return response, err

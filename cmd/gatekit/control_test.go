@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -126,12 +128,17 @@ func TestControlSocketBoundsRequests(t *testing.T) {
 	if err != nil || len(sockets) != 1 {
 		t.Fatalf("the control sockets are %q, %v, want one", sockets, err)
 	}
+	token, err := os.ReadFile(sockets[0] + tokenSuffix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	withToken := fmt.Sprintf(`{"token":%q,`, token)
 	for _, tt := range []struct{ request, logged, answer string }{
 		{strings.Repeat("x", maxControlLine+1), "control request not read", ""},
-		{"{}}\n", "", "does not know the command"},
-		{`{"command":"forbid"}` + "\n", "", "does not know the command"},
-		{`{"command":"allow"}` + "\n", "", "belongs to another audit log"},
-		{`{"command":"approve","id":"../x"}` + "\n", "", "is not the id of a request"},
+		{"{}}\n", "its token is wrong", "the token is wrong"},
+		{withToken + `"command":"forbid"}` + "\n", "", "does not know the command"},
+		{withToken + `"command":"allow"}` + "\n", "", "belongs to another audit log"},
+		{withToken + `"command":"approve","id":"../x"}` + "\n", "", "is not the id of a request"},
 		{`{"command":"approve","more":1}` + "\n", "control request not read", ""},
 	} {
 		c, err := net.Dial("unix", sockets[0])
@@ -209,5 +216,40 @@ func TestStopDoesNotWaitForControlClients(t *testing.T) {
 				t.Errorf("the stop took %s, want no wait for clients of the control socket", took)
 			}
 		})
+	}
+}
+
+// A confined server may be able to connect, but cannot read the token.
+func TestControlSocketNeedsTheToken(t *testing.T) {
+	s := controlServer{token: "right", log: slog.New(slog.DiscardHandler)}
+	dir := t.TempDir()
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, "s")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	go func() {
+		for {
+			c, err := listener.AcceptUnix()
+			if err != nil {
+				return
+			}
+			s.serve(c)
+			c.Close()
+		}
+	}()
+	for token, want := range map[string]string{"": "the token is wrong",
+		"righ": "the token is wrong", "right ": "the token is wrong",
+		"right": "does not know the command"} {
+		c, err := net.Dial("unix", filepath.Join(dir, "s"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(c, `{"token":%q,"command":"other"}`+"\n", token)
+		answer, _ := io.ReadAll(c)
+		if !strings.Contains(string(answer), want) {
+			t.Errorf("token %q: got the answer %q, want %q", token, answer, want)
+		}
+		c.Close()
 	}
 }

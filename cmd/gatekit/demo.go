@@ -111,7 +111,7 @@ func demoSession(ctx context.Context, out io.Writer, color palette, g *gateway) 
 	}
 	pipe := transport.NewStdioPipe(toGatekit, fromGatekit, 0)
 	served := make(chan error, 1)
-	go func() { served <- g.endpoint.ServePipe(ctx, pipe, "") }()
+	go func() { served <- g.endpoint.ServePipe(ctx, pipe, nil) }()
 	defer func() {
 		fromClient.Close() // disconnects the client
 		err = errors.Join(err, <-served, pipe.Close())

@@ -228,8 +228,10 @@ func checkCommand(line string) error {
 		if err != nil {
 			return err
 		}
-		if len(rest) > 0 && cmd.HasSubCommands() {
-			return cmd.Args(cmd, rest)
+		if len(rest) > 0 && cmd.HasSubCommands() { // the next word may be a wrong subcommand
+			if err := cmd.Args(cmd, rest[:1]); err != nil {
+				return err
+			}
 		}
 		if err := cmd.ParseFlags(rest); err != nil {
 			return err

@@ -33,7 +33,7 @@ func startEarly(c *config.Config, log *slog.Logger) *earlyServer {
 	}
 	masks := &masked{}
 	masks.add(c)
-	dial, err := dialer(c.Servers[0], c.Limits, masks.mask, log)
+	dial, err := dialer(c.Servers[0], c, masks.mask, log, nil)
 	if err != nil {
 		return nil // openGateway reports the error
 	}

@@ -27,7 +27,9 @@ note contains f.type if some f in input.findings
 			"input.findings is always empty", "input.session.labels is always empty"}},
 		"a label rule": {`label contains "l"`, nil, []string{"input.principal is always empty",
 			"input.findings is always empty"}},
-		"a plugin": {"", make([]config.Plugin, 1), []string{"input.principal is always empty"}},
+		"a plugin": {"", make([]config.Plugin, 1),
+			[]string{"input.principal is always empty"}},
+		"authentication": {`label contains "l"`, make([]config.Plugin, 1), nil},
 	} {
 		file := filepath.Join(t.TempDir(), "t.rego")
 		if err := os.WriteFile(file, []byte(reads+c.more), 0o600); err != nil {
@@ -37,7 +39,11 @@ note contains f.type if some f in input.findings
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := emptyState(&config.Config{Plugins: c.plugins}, stage)
+		cfg := &config.Config{Plugins: c.plugins}
+		if name == "authentication" {
+			cfg.Listen.Auth = &config.Auth{}
+		}
+		got := emptyState(cfg, stage)
 		if len(got) != len(c.want) {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
 			continue

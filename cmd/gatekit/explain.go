@@ -21,6 +21,7 @@ func (p *program) policyExplain() *cobra.Command {
 	var config, log string
 	var record uint64
 	var all bool
+	var as explainedPrincipal
 	c := &cobra.Command{
 		Use:   "explain MESSAGE.json | --record N",
 		Short: "Explain what the policies decide about a message",
@@ -44,10 +45,20 @@ Policies see names without the prefix of the server.
 --record N explains record N of the audit log. Explain evaluates all earlier records first, so that
 the policies have the same state as when record N was written. The log has bodies only with [audit]
 bodies = "redacted", and it never has the body of a denied message. Explain reports when a body is
-missing.`,
+missing.
+
+--as PRINCIPAL shows what the policies decide if this principal sends the message: ISSUER#SUBJECT,
+token:SUBJECT, cert:SUBJECT, or "" for the local user. A static token has the scopes of the
+configuration. --scope, --group and --client add what else policies read of it. --claims FILE takes
+the principal from the claims of an access token, a JSON object ("-" for stdin). The configured
+issuer says which claims are its subject, groups and scopes. The token itself is not checked: see
+gatekit auth explain. Both options replace the principal of the message. The log has no groups and
+claims, so a record that is explained may need them. The session of another principal is new.`,
 		Example: `  gatekit policy explain message.json
   gatekit policy explain --record 41
-  gatekit policy explain --all --record 41 --log audit/gatekit.jsonl`,
+  gatekit policy explain --all --record 41 --log audit/gatekit.jsonl
+  gatekit policy explain --as https://login.example#ann --group dev message.json
+  gatekit policy explain --claims ann.json message.json`,
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case len(args) > 1, len(args) == 1 && record > 0:
@@ -55,6 +66,8 @@ missing.`,
 			case len(args) == 0 && record == 0:
 				return errors.New("explain needs a message: a file, - for stdin, or --record N " +
 					"of the audit log")
+			case len(args) == 1 && args[0] == "-" && as.claims == "-":
+				return errors.New("stdin is either the message or the claims, not both")
 			}
 			return nil
 		},
@@ -79,6 +92,9 @@ missing.`,
 			if err != nil {
 				return err
 			}
+			if err := as.replace(cmd, cfg, message); err != nil {
+				return err
+			}
 			if server, name, ok := strings.Cut(message.Message.Name, "__"); ok &&
 				message.Message.Server == "" {
 				fmt.Fprintf(cmd.ErrOrStderr(),
@@ -92,6 +108,15 @@ missing.`,
 			var text strings.Builder
 			printExplanation(&text, e, all)
 			fmt.Fprint(cmd.OutOrStdout(), printable(text.String()))
+			if record > 0 && !as.isGiven(cmd) && message.Message.Principal.Issuer() != "" {
+				for _, member := range []string{"groups", "claims"} {
+					if rules := stage.RulesThatRead("principal", member); len(rules) > 0 {
+						fmt.Fprintf(cmd.ErrOrStderr(), "hint: the log has no %s of principals, "+
+							"and they are read by %s: give them with --as or --claims\n",
+							member, strings.Join(rules, ", "))
+					}
+				}
+			}
 			missing, err := stage.MissingMembers(message)
 			if err != nil {
 				return err
@@ -117,6 +142,7 @@ missing.`,
 		"audit log `file` (default: the log that the configuration names)")
 	c.Flags().BoolVar(&all, "all", false,
 		"also show the rules that had no effect, and why")
+	as.flags(c)
 	return c
 }
 

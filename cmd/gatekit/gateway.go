@@ -13,6 +13,7 @@ import (
 	"gatekit/core/bridge"
 	"gatekit/core/config"
 	"gatekit/core/downstream"
+	"gatekit/core/pins"
 	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
 	"gatekit/core/upstream"
@@ -43,6 +44,7 @@ type gateway struct {
 	names    pipeline.RecordableNames // names that may be written to the audit log
 	hidden   pipeline.HiddenItems     // items that plugins hid from lists
 	redacted pipeline.RedactedValues  // values that plugins redacted, to be restored
+	allowed  *allowanceWatch          // announces the lists that allowances change
 	workers  *workers.Pool            // runs the stages of the pipeline
 
 	processes *upstream.Processes // bounds the processes of all servers
@@ -53,6 +55,8 @@ type gateway struct {
 	// servers holds the servers of the active configuration. Readers that must not wait for mu use
 	// it.
 	servers atomic.Pointer[[]*server]
+	// pins is the active comparison with the lock file; nil if there is no [pins].
+	pins atomic.Pointer[pins.Guard]
 
 	mu     sync.Mutex // held while the active configuration is replaced
 	active *activeConfig
@@ -71,7 +75,8 @@ func openGateway(ctx context.Context, c *config.Config, log *slog.Logger, early 
 	masks.add(c)
 	g := &gateway{log: log, firstStages: firstStages, masked: masks,
 		recording: &recording{log: log, masked: masks},
-		workers:   workers.New(), processes: upstream.NewProcesses(c.Limits.Processes)}
+		workers:   workers.New(), processes: upstream.NewProcesses(c.Limits.Processes),
+		allowed: newAllowanceWatch()}
 	g.active = g.plan(c, nil)
 	g.active.policies.load()
 	if early != nil {
@@ -184,7 +189,7 @@ func (g *gateway) proxyOptions(a *activeConfig) proxy.Options {
 	}
 	for i, s := range c.Servers {
 		o.Servers = append(o.Servers, proxy.ServerConfig{Name: s.Name,
-			Upstream: a.servers[i].Upstream, Timeout: s.Timeout, MaxTimeout: s.MaxTimeout,
+			Upstream: a.servers[i].forProxy(), Timeout: s.Timeout, MaxTimeout: s.MaxTimeout,
 			Methods: s.Methods})
 	}
 	return o
@@ -241,10 +246,11 @@ func (g *gateway) announce(ctx context.Context) error {
 		r.telemetry.SetSources(g.telemetrySources())
 	}
 	if err := r.recordStart(ctx, joinNonEmpty("version "+version(), a.config.String(),
-		describePolicies(a.policies.stage))); err != nil {
+		describePolicies(a.policies.stage), describePins(a.pins))); err != nil {
 		return fmt.Errorf("record the start: %w", err)
 	}
 	g.logPolicies(a)
+	g.logPins(a)
 	a.bundles.poll(g.applyBundles)
 	return nil
 }

@@ -55,7 +55,7 @@ func execute(args []string) int {
 		}
 		return exitUsage
 	}
-	return exitFailed
+	return exitCode(err)
 }
 
 // errReported is returned by a command that has already printed its error.
@@ -115,6 +115,7 @@ See it work, without any setup:      gatekit demo
 Put it in front of one server:       gatekit wrap npx -y @modelcontextprotocol/server-everything
 Put it in front of several servers:  gatekit run --config gatekit.toml
 Check a configuration:               gatekit check --config gatekit.toml
+Approve what servers declare:        gatekit pin
 List the built-in plugins:           gatekit plugin list
 List the rules of the library:       gatekit policy list
 See what happened:                   gatekit audit show
@@ -137,8 +138,8 @@ Exit codes: 0 for success, 1 for a failure, 2 for a wrong command line.`,
 	root.PersistentFlags().Var(&level,
 		"log-level", "lowest `level` to log to stderr: debug, info, warn or error")
 	root.SetHelpCommand(helpCommand())
-	root.AddCommand(p.run(), p.wrap(), p.check(), p.plugin(), p.policy(), p.approve(), p.allow(),
-		p.audit(), p.demo(), demoServer(), p.version())
+	root.AddCommand(p.run(), p.wrap(), p.check(), p.pin(), p.plugin(), p.policy(), p.approve(),
+		p.allow(), p.audit(), p.auth(), p.demo(), demoServer(), p.version())
 	completeValues(root)
 	root.PersistentFlags().VisitAll(func(f *pflag.Flag) {
 		if word, ok := f.Value.(*choice); ok {

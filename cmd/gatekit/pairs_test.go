@@ -136,9 +136,9 @@ func connectThroughStage(t *testing.T, client, front, server, back string,
 	if front == "stdio" {
 		near, far := mcptest.Pipe()
 		conn = near
-		go func() { served <- g.endpoint.ServePipe(ctx, joiningConn{far}, "") }()
+		go func() { served <- g.endpoint.ServePipe(ctx, joiningConn{far}, nil) }()
 	} else {
-		f, err := g.listen(parsed)
+		f, err := g.listen(parsed, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

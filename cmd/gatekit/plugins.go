@@ -70,7 +70,7 @@ func pluginSpecs(c *config.Config) (all []plugins.Spec, errs config.Errors) {
 				Restore:   slices.Contains(p.May, "restore"),
 			},
 		}
-		if c.Listen.HTTP != "" {
+		if c.Listen.HTTP != "" && !c.Listen.Auth.Required() {
 			s.NoRestore = "HTTP clients are not authenticated, so all of them are one " +
 				"principal\nhint: remove restore from the plugin's config, or listen.http"
 		}

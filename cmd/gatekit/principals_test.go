@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"gatekit/core/downstream"
+	"gatekit/core/identity"
 	"gatekit/test/mcptest"
 	"gatekit/transport"
 )
@@ -25,17 +26,17 @@ type authEndpoint struct{ transport.Endpoint }
 const principalHeader = "X-Test-Principal"
 
 func (k authEndpoint) Post(ctx context.Context, r downstream.HTTPRequest, w downstream.Reply) {
-	r.Principal = r.Header.Get(principalHeader)
+	r.Principal = identity.FromID(r.Header.Get(principalHeader))
 	k.Endpoint.Post(ctx, r, w)
 }
 
 func (k authEndpoint) Get(ctx context.Context, r downstream.HTTPRequest, w downstream.Reply) {
-	r.Principal = r.Header.Get(principalHeader)
+	r.Principal = identity.FromID(r.Header.Get(principalHeader))
 	k.Endpoint.Get(ctx, r, w)
 }
 
 func (k authEndpoint) Delete(ctx context.Context, r downstream.HTTPRequest, w downstream.Reply) {
-	r.Principal = r.Header.Get(principalHeader)
+	r.Principal = identity.FromID(r.Header.Get(principalHeader))
 	k.Endpoint.Delete(ctx, r, w)
 }
 
@@ -267,10 +268,8 @@ func serveAuthenticated(t *testing.T, file string) (url string) {
 	front, err := transport.ListenHTTP(transport.HTTPServerOptions{Addr: c.Listen.HTTP,
 		Path:     c.Listen.Path,
 		Endpoint: authEndpoint{g.endpoint},
-		RecordRefusal: func(_ context.Context, _ *http.Request, _ int,
-			reason string) []byte {
-			t.Error(reason)
-			return nil
+		RecordRefusal: func(_ context.Context, _ *http.Request, refusal transport.Refusal) {
+			t.Error(refusal.Reason)
 		}})
 	if err != nil {
 		t.Fatal(err)

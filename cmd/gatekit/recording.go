@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,8 +12,10 @@ import (
 	"gatekit/audit"
 	"gatekit/audit/telemetry"
 	"gatekit/core/config"
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
+	"gatekit/transport"
 )
 
 // recording holds the parts of the gateway that record: the audit log, its sinks, and telemetry.
@@ -132,12 +135,22 @@ func (r *recording) pluginEvent(plugin, action, reason string, err error) {
 	}
 }
 
-// serverEvent records that a server was lost or was restarted.
+// serverEvent records an event of a server: that it was lost, restarted or confined.
 func (r *recording) serverEvent(server, action, reason string, err error) {
 	m := &mcp.Message{Server: server}
 	if err := r.events.RecordEvent(context.Background(), m, action, reason, err); err != nil {
 		r.log.Error("event not recorded", "server", server, "event", action, "error", err)
 	}
+}
+
+// credentialsEvent records that Gatekit obtained, replaced or lost a token for a server.
+func (r *recording) credentialsEvent(server, principal, action, reason string, err error) error {
+	m := &mcp.Message{Server: server, Principal: identity.FromID(principal)}
+	recordErr := r.events.RecordEvent(context.Background(), m, action, reason, err)
+	if recordErr != nil {
+		r.log.Error("event not recorded", "server", server, "event", action, "error", recordErr)
+	}
+	return recordErr
 }
 
 // sinkEvent records that a sink was lost or works again. After the audit log is closed, the event
@@ -157,9 +170,12 @@ func (r *recording) bundleEvent(bundle string, reason error) {
 }
 
 // refusedRequest records that the listener refused an HTTP request.
-func (r *recording) refusedRequest(ctx context.Context, remote string, status int, reason string) {
-	if err := r.event(ctx, "refuse", fmt.Sprintf("HTTP %d to %s: %s", status, remote, reason),
-		nil); err != nil {
+func (r *recording) refusedRequest(ctx context.Context, remote string,
+	refusal transport.Refusal) {
+	m := &mcp.Message{Principal: identity.FromID(refusal.Principal)}
+	if err := r.events.RecordEvent(context.WithoutCancel(ctx), m, "refuse",
+		fmt.Sprintf("HTTP %d to %s: %s", refusal.Status, remote,
+			cmp.Or(refusal.Detail, refusal.Reason)), nil); err != nil {
 		r.log.Error("event not recorded", "event", "refuse", "error", err)
 	}
 }

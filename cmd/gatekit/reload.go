@@ -17,6 +17,7 @@ type activeConfig struct {
 	servers  []*server // in the order of config.Servers
 	bundles  *bundleSource
 	policies *policySet
+	pins     *pinSet
 	plugins  *pluginSet
 }
 
@@ -26,7 +27,7 @@ func (a *activeConfig) components() []component {
 	for _, s := range a.servers {
 		list = append(list, s)
 	}
-	return append(list, a.bundles, a.policies, a.plugins)
+	return append(list, a.bundles, a.policies, a.pins, a.plugins)
 }
 
 // plan returns the configuration c with its components. The parameter running is the active
@@ -42,8 +43,12 @@ func (g *gateway) plan(c *config.Config, running *activeConfig) *activeConfig {
 		a.servers = append(a.servers, kept(old, &server{gateway: g, config: s}))
 	}
 	a.bundles = kept(old, &bundleSource{gateway: g, config: c})
-	// Policies and plugins are always new: a file that they read may have changed.
+	// Policies, pins and plugins are always new: a file that they read may have changed.
 	a.policies = &policySet{gateway: g, config: c, source: a.bundles}
+	a.pins = &pinSet{gateway: g, config: c}
+	if running != nil {
+		a.pins.previous = running.pins
+	}
 	a.plugins = &pluginSet{gateway: g, config: c}
 	return a
 }
@@ -98,6 +103,8 @@ func (g *gateway) reload(ctx context.Context, c *config.Config) error {
 	}
 	g.log.Info("configuration reloaded")
 	g.logPolicies(next)
+	g.logPins(next)
+	g.replacePins(before.pins, next.pins)
 	if next.bundles != before.bundles {
 		next.bundles.poll(g.applyBundles)
 	}
@@ -108,7 +115,7 @@ func (g *gateway) reload(ctx context.Context, c *config.Config) error {
 // proxy. The components of next must have started. The caller must hold g.mu.
 func (g *gateway) activate(ctx context.Context, next *activeConfig) error {
 	if err := g.recording.event(ctx, "reload", joinNonEmpty(next.config.String(),
-		describePolicies(next.policies.stage)), nil); err != nil {
+		describePolicies(next.policies.stage), describePins(next.pins)), nil); err != nil {
 		return err
 	}
 	if err := g.proxy.Apply(g.proxyOptions(next)); err != nil {
@@ -131,6 +138,7 @@ func (g *gateway) keepUntilRestart(c *config.Config) *config.Config {
 		{"[listen]", active.Listen, c.Listen},
 		{"[audit]", active.Audit, c.Audit},
 		{"[limits]", active.Limits, c.Limits},
+		{"[tokens]", active.Tokens, c.Tokens},
 		{"[admin]", active.Admin, c.Admin},
 		{"[telemetry]", active.Telemetry, c.Telemetry},
 		{"[log]", active.Log, c.Log},
@@ -141,6 +149,7 @@ func (g *gateway) keepUntilRestart(c *config.Config) *config.Config {
 	}
 	next.Listen, next.Audit, next.Limits = active.Listen, active.Audit, active.Limits
 	next.Admin, next.Telemetry, next.Log = active.Admin, active.Telemetry, active.Log
+	next.Tokens = active.Tokens
 	return &next
 }
 

@@ -15,6 +15,7 @@ import (
 	"gatekit/core/downstream"
 	"gatekit/core/mcp"
 	"gatekit/transport"
+	"gatekit/transport/auth"
 )
 
 // serve runs a configuration until ctx ends. On stdio, it also ends when the client disconnects,
@@ -53,6 +54,7 @@ type listeners struct {
 	config  *config.Config
 	hangup  <-chan os.Signal       // delivers SIGHUP
 	clients *transport.HTTPServer  // nil when there is no [listen] http
+	auth    *auth.Authenticator    // nil when there is no [listen.auth]
 	admin   *transport.AdminServer // nil when there is no [admin] http
 	control *controlServer
 }
@@ -71,7 +73,17 @@ func (l *listeners) components() []component {
 
 func (l *listeners) bindClients(context.Context) (err error) {
 	if l.config.Listen.HTTP != "" {
-		l.clients, err = l.gateway.listen(l.config)
+		if l.config.Listen.Auth != nil {
+			l.control.revocations, err = openRevocations(l.config.Audit.File)
+			if err != nil {
+				return err
+			}
+		}
+		l.auth, err = newAuthenticator(l.config, l.control.revocations, l.gateway.log)
+		if err != nil {
+			return err
+		}
+		l.clients, err = l.gateway.listen(l.config, l.auth)
 		l.gateway.clients.Store(l.clients)
 	}
 	return err
@@ -122,12 +134,19 @@ func (l *listeners) serve(ctx context.Context) error {
 		})
 	}
 	if l.clients != nil {
-		g.log.Info("listening", "url", fmt.Sprintf("http://%s%s", l.clients.Addr(), c.Listen.Path),
-			"servers", len(c.Servers), "audit", c.Audit.File)
+		scheme := "http"
+		if c.Listen.TLS != nil {
+			scheme = "https"
+		}
+		g.log.Info("listening", "url", fmt.Sprintf("%s://%s%s", scheme, l.clients.Addr(),
+			c.Listen.Path), "servers", len(c.Servers), "audit", c.Audit.File)
 		running.Go(func() {
 			failed <- l.clients.Serve(clientsCtx)
 			stop(errors.New("the HTTP listener ended"))
 		})
+	}
+	if l.auth != nil {
+		running.Go(func() { l.auth.Run(clientsCtx) })
 	}
 	if l.admin != nil {
 		g.log.Info("admin endpoint listening",
@@ -140,7 +159,7 @@ func (l *listeners) serve(ctx context.Context) error {
 		})
 	}
 	running.Go(func() { tune(ctx) })
-	running.Go(func() { g.expireAllowances(ctx) })
+	running.Go(func() { g.watchAllowances(ctx) })
 	running.Go(func() {
 		if c.File != "" {
 			g.watch(ctx, l.hangup)
@@ -154,6 +173,7 @@ func (l *listeners) serve(ctx context.Context) error {
 	})
 
 	<-ctx.Done()
+	g.endpoint.StopAccepting() // before the log line, which tells that new calls are refused
 	g.log.Info("shutting down", "reason", context.Cause(ctx))
 	g.drain(c.Listen.ShutdownTimeout)
 	errs := []error{g.endSessions()} // before dropClients: the HTTP listener waits for open streams
@@ -179,7 +199,7 @@ func (g *gateway) drain(timeout time.Duration) {
 // serveStdio serves the client on our stdin and stdout until the client disconnects or ctx ends.
 func (g *gateway) serveStdio(ctx context.Context, maxMessage int) error {
 	pipe := transport.NewStdioPipe(os.Stdin, os.Stdout, maxMessage)
-	err := g.endpoint.ServePipe(ctx, pipe, "")
+	err := g.endpoint.ServePipe(ctx, pipe, nil)
 	if ctx.Err() != nil {
 		err = nil // the pipe reports only the end of ctx
 	}
@@ -187,28 +207,41 @@ func (g *gateway) serveStdio(ctx context.Context, maxMessage int) error {
 }
 
 // listen binds the address for HTTP clients. The requests that the listener refuses are recorded.
-func (g *gateway) listen(c *config.Config) (*transport.HTTPServer, error) {
+func (g *gateway) listen(c *config.Config,
+	a *auth.Authenticator) (*transport.HTTPServer, error) {
+	encryption, err := listenerTLS(c)
+	if err != nil {
+		return nil, err
+	}
 	var endpoint transport.Endpoint = g.endpoint
 	if g.recording.telemetry != nil {
 		endpoint = tracedEndpoint{g.endpoint, g.recording.telemetry}
 	}
-	return transport.ListenHTTP(transport.HTTPServerOptions{
+	o := transport.HTTPServerOptions{
 		Addr:           c.Listen.HTTP,
 		Path:           c.Listen.Path,
 		SSE:            c.Listen.SSE,
 		AllowedOrigins: c.Listen.AllowedOrigins,
-		AllowedHosts:   c.Listen.AllowedHosts,
-		Insecure:       c.Listen.Insecure,
+		AllowedHosts:   allowedHosts(c),
+		TLS:            encryption,
 		Endpoint:       endpoint,
 		Log:            g.log,
 		Limits: transport.HTTPServerLimits{Message: c.Limits.MessageBytes,
 			Connections: connectionsWithin(c.Limits.Connections, g.log), Streams: c.Limits.Streams},
-		RecordRefusal: func(ctx context.Context, r *http.Request, status int,
-			reason string) []byte {
-			g.recording.refusedRequest(ctx, r.RemoteAddr, status, reason)
+		RecordRefusal: func(ctx context.Context, r *http.Request, refusal transport.Refusal) {
+			g.recording.refusedRequest(ctx, r.RemoteAddr, refusal)
+		},
+		RefusalBody: func(reason string) []byte {
 			return mcp.NewError("", mcp.CodeInvalidRequest, reason, nil).Append(nil)
 		},
-	})
+	}
+	if a != nil { // an interface that holds a nil pointer is not nil
+		o.Authenticator, o.Metadata = a, a.Metadata()
+	}
+	if o.Documents, err = publicDocuments(c); err != nil {
+		return nil, err
+	}
+	return transport.ListenHTTP(o)
 }
 
 // refuse reports on stderr why Gatekit did not start. If a client waits on stdio, refuse also

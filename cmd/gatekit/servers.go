@@ -17,9 +17,12 @@ import (
 	"gatekit/core/conn"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
+	"gatekit/core/proxy"
+	"gatekit/core/taskgroup"
 	"gatekit/core/upstream"
 	"gatekit/plugins/builtin/secrets"
 	"gatekit/transport"
+	"gatekit/transport/credentials"
 )
 
 // server is the component of one configured server. Gatekit starts its process, or calls its URL,
@@ -27,13 +30,30 @@ import (
 type server struct {
 	gateway            *gateway
 	config             config.Server
-	early              *earlyServer // the process that the server already has; may be nil
-	*upstream.Upstream              // set by start
+	early              *earlyServer        // the process that the server already has; may be nil
+	*upstream.Upstream                     // set by start
+	credentials        *credentials.Server // set by start; nil if the server needs no tokens
+	questions          *loginQuestions     // set by start; nil if users do not log in to the server
+}
+
+// forProxy returns the server as the proxy uses it: always the same one.
+func (s *server) forProxy() proxy.Upstream {
+	if s.questions != nil {
+		return s.questions
+	}
+	return s.Upstream
 }
 
 func (s *server) start(context.Context) error {
 	g := s.gateway
-	o, err := upstreamOptions(s.config, g.active.config.Limits, g.masked.mask, g.log)
+	var err error
+	if s.credentials, err = newCredentials(s.config, g.active.config, func(principal, action,
+		reason string, err error) error {
+		return g.recording.credentialsEvent(s.config.Name, principal, action, reason, err)
+	}); err != nil {
+		return err
+	}
+	o, err := upstreamOptions(s.config, g.active.config, g.masked.mask, g.log, s.credentials)
 	if err != nil {
 		return err
 	}
@@ -48,26 +68,47 @@ func (s *server) start(context.Context) error {
 	if s.early != nil {
 		o.Dial.Pipe = s.early.dial(o.Dial.Pipe)
 	}
+	if s.config.Sandbox != nil {
+		o.Dial.Pipe = g.recordConfinement(s.config.Name, o.Dial.Pipe)
+	}
 	s.Upstream = upstream.New(o)
+	if s.config.HasLogins() {
+		s.questions = &loginQuestions{Upstream: s.Upstream, name: s.config.Name,
+			credentials: s.credentials, patience: g.active.config.Limits.ReverseTimeout,
+			log: g.log, goroutines: taskgroup.New(), loggedIn: func() { s.useLogin("") },
+			beginning: make(chan struct{}, 1)}
+	}
 	return nil
 }
 
-func (s *server) stop() error { return s.Close() }
+func (s *server) stop() error {
+	if s.questions != nil {
+		s.questions.goroutines.Close()
+	}
+	err := s.Close()
+	if s.credentials != nil {
+		s.credentials.Close()
+	}
+	return err
+}
 
 // sameAs reports whether two servers have the same settings. It ignores the position in the file,
-// and the settings that only the proxy reads.
+// and the settings that only the proxy and the pins read.
 func (s *server) sameAs(other *server) bool {
 	a, b := s.config, other.config
 	for _, c := range []*config.Server{&a, &b} {
 		c.Position, c.Timeout, c.MaxTimeout, c.Methods = config.Position{}, 0, 0, nil
+		c.Pins = nil
 	}
 	return reflect.DeepEqual(a, b)
 }
 
 // upstreamOptions returns the options for a server, without the functions that report its events.
-func upstreamOptions(s config.Server, limits config.Limits, mask func(string) string,
-	log *slog.Logger) (upstream.Options, error) {
-	d, err := dialer(s, limits, mask, log)
+// tokens may be nil.
+func upstreamOptions(s config.Server, c *config.Config, mask func(string) string,
+	log *slog.Logger, tokens *credentials.Server) (upstream.Options, error) {
+	d, err := dialer(s, c, mask, log, tokens)
+	limits := c.Limits
 	return upstream.Options{
 		Name:    s.Name,
 		Version: version(),
@@ -84,14 +125,15 @@ func upstreamOptions(s config.Server, limits config.Limits, mask func(string) st
 	}, err
 }
 
-// dialer returns the functions that connect to a server: to a child process, or over HTTP.
-func dialer(s config.Server, limits config.Limits, mask func(string) string,
-	log *slog.Logger) (upstream.Dial, error) {
+// dialer returns the functions that connect to a server: to a child process, or over HTTP. If
+// tokens is not nil, the requests over HTTP have its tokens.
+func dialer(s config.Server, c *config.Config, mask func(string) string,
+	log *slog.Logger, tokens *credentials.Server) (upstream.Dial, error) {
 	if s.Command != "" {
 		command := transport.Command{
 			Name: s.Name, Path: s.Command, Args: s.Args, Dir: s.Cwd, Env: revealed(s.Env),
-			MaxMessage: limits.MessageBytes, Log: log, Overflow: stderrFolder(),
-			Redact: redactOutput,
+			MaxMessage: c.Limits.MessageBytes, Log: log, Overflow: stderrFolder(),
+			Redact: redactOutput, Sandbox: confinement(s, c),
 		}
 		return upstream.Dial{Pipe: func(ctx context.Context) (conn.PipeCloser, error) {
 			child, err := transport.Spawn(ctx, command)
@@ -102,9 +144,12 @@ func dialer(s config.Server, limits config.Limits, mask func(string) string,
 		}}, nil
 	}
 	remote, err := transport.NewHTTPClient(transport.HTTPClientOptions{Name: s.Name, URL: s.URL,
-		Headers: revealed(s.Headers), MaxMessage: limits.MessageBytes, Log: log, Mask: mask})
+		Headers: revealed(s.Headers), MaxMessage: c.Limits.MessageBytes, Log: log, Mask: mask})
 	if err != nil {
 		return upstream.Dial{}, err
+	}
+	if tokens != nil { // the 2024-11-05 transport has no authorization
+		return upstream.Dial{HTTP: tokens.Over(remote)}, nil
 	}
 	return upstream.Dial{HTTP: remote, SSE: func(ctx context.Context) (conn.PipeCloser, error) {
 		pipe, err := remote.OpenSSE(ctx)
@@ -185,11 +230,12 @@ func checkCommands(servers []config.Server) error {
 		"short PATH: write the whole path of the command", errors.Join(missing...))
 }
 
-// publishServers makes the servers of the active configuration visible to health checks and
-// telemetry, ordered by name.
+// publishServers makes the servers of the active configuration, ordered by name, and its pins
+// visible to health checks and telemetry.
 func (g *gateway) publishServers() {
 	servers := slices.SortedFunc(slices.Values(g.active.servers), func(a, b *server) int {
 		return cmp.Compare(a.config.Name, b.config.Name)
 	})
 	g.servers.Store(&servers)
+	g.pins.Store(g.active.pins.guard)
 }

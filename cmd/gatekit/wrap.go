@@ -14,7 +14,9 @@ import (
 )
 
 func (p *program) wrap() *cobra.Command {
-	o := wrapOptions{era: choice{"auto", []string{"auto", "legacy", "modern"}}}
+	o := wrapOptions{era: choice{"auto", []string{"auto", "legacy", "modern"}},
+		sandboxLevel: choice{"", []string{"off", "guard", "strict"}},
+		network:      choice{"", []string{"all", "none"}}}
 	c := &cobra.Command{
 		Use:   "wrap [flags] COMMAND [ARG…]",
 		Short: "Put Gatekit in front of one server, without a configuration",
@@ -55,6 +57,11 @@ messages; the audit log says what they would do.
 --plugin adds a plugin with its default settings. No plugin is active by default, for two reasons. A
 client that writes a file back would lose the text that a plugin redacted in it. And each plugin
 adds about 300 µs to a call.
+
+--sandbox confines the server, on Linux. With guard, it can read neither your keys nor Gatekit's
+files, and write only to the working folder, to folders in the command, to a private temporary
+folder and to the caches of package managers. With strict, it can also read only programs, libraries
+and what the flags name, write only there, and has no network.
 
 To change settings, write a configuration (gatekit help run). In it, the default rules are:
 
@@ -105,6 +112,14 @@ To change settings, write a configuration (gatekit help run). In it, the default
 		"working `folder` of the server (default: the current one)")
 	c.Flags().StringArrayVar(&o.roots, "root", nil,
 		"`folder` that paths must stay in; may be repeated")
+	c.Flags().Var(&o.sandboxLevel, "sandbox",
+		"confine the server: `level` off, guard or strict (default: off)")
+	c.Flags().StringArrayVar(&o.read, "read", nil,
+		"`path` that a confined server may read; may be repeated")
+	c.Flags().StringArrayVar(&o.write, "write", nil,
+		"`path` that a confined server may read and write; may be repeated")
+	c.Flags().Var(&o.network, "network",
+		"`network` of a confined server: all or none (default: none with strict, else all)")
 	c.Flags().StringArrayVar(&o.rules, "rule", nil,
 		"`rule` of the library to add (see gatekit policy list); may be repeated")
 	c.Flags().BoolVar(&o.noDefaultRules, "no-default-rules", false,
@@ -123,6 +138,9 @@ type wrapOptions struct {
 	audit, cwd string
 	env        []string
 	era        choice
+
+	sandboxLevel, network choice
+	read, write           []string
 
 	roots, rules, policies, plugins []string
 	noDefaultRules, shadow          bool
@@ -146,6 +164,10 @@ func (o *wrapOptions) config(command []string) (*config.Config, error) {
 			}
 		}
 		s.Env[key] = config.Secret(value)
+	}
+	var err error
+	if s.Sandbox, err = o.sandbox(); err != nil {
+		return nil, fmt.Errorf("start server %q: %w", s.Name, err)
 	}
 	if err := o.addRules(c, command); err != nil {
 		return nil, err

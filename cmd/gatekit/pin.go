@@ -1,0 +1,279 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"gatekit/core/config"
+	"gatekit/core/display"
+	"gatekit/core/pins"
+)
+
+func (p *program) pin() *cobra.Command {
+	var path string
+	var yes bool
+	c := &cobra.Command{
+		Use:   "pin [SERVER…]",
+		Short: "Approve what servers declare, and write it into gatekit.lock",
+		Long: `Pin starts each server of the configuration, or the named servers, as gatekit check
+does. It compares what a server declares with the lock file: how the server is started, its
+instructions, tools, prompts and resource templates. Pin shows everything that is new or has
+changed, and asks whether you approve it. Then it writes the whole definitions into the lock file.
+
+The lock file is gatekit.lock beside the configuration, or file in [pins]. Commit it: a later change
+is then a difference in version control, and gatekit pin verify fails in CI.
+
+Each change has a class:
+
+  promise     an annotation promises less: a tool that only read may now write
+  text        a description, a title or the instructions
+  shape       a schema, or a member that Gatekit does not know
+  launch      the command, its arguments, the names of its variables, or the URL
+  new         an item that is not in the lock
+  gone        an item that the server no longer lists
+  package     the package or its version
+  decoration  icons, _meta, version, capabilities, or an annotation that promises more
+
+The classes promise to new are held back until you approve them: gatekit pin verify fails, and with
+[pins] in the configuration, gatekit run hides them from clients and refuses their use. The others
+are only shown. A running Gatekit reads the lock file again when it changes.
+
+Pin starts each server twice. Texts that differ, recent dates and paths below the server's folders
+become holes such as ${date} in the lock. A hole accepts only a date, a time, a number, a UUID, or
+a path of at most 64 characters without blanks.`,
+		Example: `  gatekit pin
+  gatekit pin github --yes`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return p.runPin(cmd, path, args, yes)
+		},
+	}
+	configFlag(c, &path)
+	c.Flags().BoolVar(&yes, "yes", false, "approve everything without a question")
+	c.AddCommand(p.pinDiff(), p.pinVerify(), p.pinShow())
+	return c
+}
+
+// pinInputs reads the configuration and the lock file.
+func (p *program) pinInputs(cmd *cobra.Command, path string,
+	names []string) (*config.Config, []config.Server, *pins.Lock, error) {
+	cfg, err := p.loadForReport(cmd, path, false)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	servers, err := namedServers(cfg, names)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	lock, err := pins.Read(pinsOf(cfg).File)
+	return cfg, servers, lock, err
+}
+
+func (p *program) runPin(cmd *cobra.Command, path string, args []string, yes bool) error {
+	cfg, servers, lock, err := p.pinInputs(cmd, path, args)
+	if err != nil {
+		return err
+	}
+	out := cmd.OutOrStdout()
+	printer := changePrinter{out, paletteFor(out)}
+	answers := bufio.NewReader(cmd.InOrStdin())
+	asks := !yes && isTerminal(os.Stdin)
+	failed, approved, refused := 0, 0, 0
+	approve := func(question string) bool {
+		if yes || !asks {
+			return yes
+		}
+		fmt.Fprintf(out, "%s [y/N] ", question)
+		answer, _ := answers.ReadString('\n')
+		return slices.Contains([]string{"y", "yes"}, strings.ToLower(strings.TrimSpace(answer)))
+	}
+	err = p.startServers(cmd.Context(), cfg, servers, true, func(l *liveServer) error {
+		if l.err != nil {
+			failed++
+			fmt.Fprintf(out, "server %q: failed: %s\n", l.name,
+				printable(p.masked.mask(l.err.Error())))
+			return nil
+		}
+		old := lock.Servers[l.name]
+		changes := changesOf(old, l.live)
+		printer.print(l.name, changes)
+		for _, i := range l.unstable {
+			fmt.Fprintf(out, "  warning: the %s %s differs at each start in a way that no hole "+
+				"accepts, so it will be reported as changed\n", i.Kind(),
+				display.EscapeLine(i.Name(), maxHiddenNameBytes))
+		}
+		if old != nil && len(changes) == 0 {
+			return nil
+		}
+		if !approve(fmt.Sprintf("Approve server %q?", l.name)) {
+			refused++
+			return nil
+		}
+		approved++
+		lock.Servers[l.name] = old.Approve(l.live, l.learned)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, name := range unconfigured(cfg, lock) {
+		if len(args) > 0 {
+			break
+		}
+		fmt.Fprintf(out, "server %q: no longer in the configuration\n", name)
+		if !approve(fmt.Sprintf("Remove server %q from the lock?", name)) {
+			refused++
+			continue
+		}
+		approved++
+		delete(lock.Servers, name)
+	}
+	if approved > 0 {
+		if _, err := lock.Write(); err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "wrote %s\n", pinsOf(cfg).File)
+	}
+	switch {
+	case failed > 0:
+		return fmt.Errorf("%s could not be pinned", plural(failed, "server"))
+	case refused > 0 && !asks:
+		return fmt.Errorf("%s not approved\nhint: run gatekit pin in a terminal, or approve "+
+			"everything with --yes", plural(refused, "server"))
+	case refused > 0:
+		return fmt.Errorf("%s not approved", plural(refused, "server"))
+	}
+	return nil
+}
+
+// changesOf returns the changes from an approved server to live. Without an approved server,
+// everything is new.
+func changesOf(approved, live *pins.Server) []pins.Change {
+	if approved == nil {
+		approved = &pins.Server{Start: live.Start, Package: live.Package,
+			ServerInfo: live.ServerInfo, Capabilities: live.Capabilities}
+	}
+	return approved.Compare(live)
+}
+
+// unconfigured returns the servers in the lock that are not in the configuration.
+func unconfigured(cfg *config.Config, lock *pins.Lock) (names []string) {
+	for _, name := range slices.Sorted(maps.Keys(lock.Servers)) {
+		if !slices.ContainsFunc(cfg.Servers, func(s config.Server) bool {
+			return s.Name == name
+		}) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func (p *program) pinDiff() *cobra.Command {
+	var path string
+	c := &cobra.Command{
+		Use:   "diff [SERVER…]",
+		Short: "Show what has changed since gatekit pin",
+		Long: `Diff starts each server, or the named servers, and shows the differences to the lock
+file: removed words as [-…-] and added words as {+…+}. It writes nothing.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cfg, servers, lock, err := p.pinInputs(cmd, path, args)
+			if err != nil {
+				return err
+			}
+			out := cmd.OutOrStdout()
+			printer := changePrinter{out, paletteFor(out)}
+			failed := 0
+			err = p.startServers(cmd.Context(), cfg, servers, false, func(l *liveServer) error {
+				if l.err != nil {
+					failed++
+					fmt.Fprintf(out, "server %q: failed: %s\n", l.name,
+						printable(p.masked.mask(l.err.Error())))
+					return nil
+				}
+				printer.print(l.name, changesOf(lock.Servers[l.name], l.live))
+				return nil
+			})
+			if err == nil && failed > 0 {
+				err = fmt.Errorf("%s could not be started", plural(failed, "server"))
+			}
+			return err
+		},
+	}
+	configFlag(c, &path)
+	return c
+}
+
+func (p *program) pinShow() *cobra.Command {
+	var path string
+	c := &cobra.Command{
+		Use:   "show [SERVER…]",
+		Short: "Show what is in the lock file",
+		Long: `Show prints the servers in the lock file, with the number of their items. If servers
+are named, it prints each of their items with its digest. It starts no server.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cfg, err := loadConfig(path)
+			if err != nil {
+				return reportMistakes(cmd, err, false)
+			}
+			lock, err := pins.Read(pinsOf(cfg).File)
+			if err != nil {
+				return err
+			}
+			if lock.IsNew() {
+				return fmt.Errorf("there is no %s\nhint: run gatekit pin", pinsOf(cfg).File)
+			}
+			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+			names := args
+			if len(args) == 0 {
+				names = slices.Sorted(maps.Keys(lock.Servers))
+			}
+			for _, name := range names {
+				s := lock.Servers[name]
+				if s == nil {
+					return fmt.Errorf("server %q is not in %s\nhint: run gatekit pin %[1]s", name,
+						pinsOf(cfg).File)
+				}
+				fmt.Fprintf(w, "%s\t%s\t%s\n", name, plural(len(s.Items()), "item"),
+					display.EscapeLine(s.Start.String(), maxPinnedText))
+				for _, i := range s.Items() {
+					if len(args) == 0 {
+						break
+					}
+					varies := ""
+					if n := len(i.Varies()); n > 0 {
+						varies = plural(n, "text") + " with holes"
+					}
+					fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", i.Kind(), display.EscapeLine(i.Name(),
+						maxHiddenNameBytes), i.Digest()[:len("sha256:")+12], varies)
+				}
+			}
+			return w.Flush()
+		},
+	}
+	configFlag(c, &path)
+	return c
+}
+
+// exitError is an error with an exit code of its own.
+type exitError struct {
+	error
+	code int
+}
+
+// Unwrap returns the error.
+func (e *exitError) Unwrap() error { return e.error }
+
+// exitCode returns the exit code for the error of a command that was started.
+func exitCode(err error) int {
+	if e, ok := errors.AsType[*exitError](err); ok {
+		return e.code
+	}
+	return exitFailed
+}

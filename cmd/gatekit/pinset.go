@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"gatekit/audit/telemetry"
+	"gatekit/core/config"
+	"gatekit/core/pins"
+	"gatekit/core/pipeline"
+)
+
+// pinStage is the name of the stage that compares what servers send with the lock file.
+const pinStage = "pins"
+
+// pinTimeout limits one comparison. The first comparison of a long list parses all of its items.
+const pinTimeout = 10 * time.Second
+
+// pinSet is the component that holds back what the lock file of one configuration does not approve.
+type pinSet struct {
+	gateway  *gateway
+	config   *config.Config
+	previous *pinSet // of the active configuration; may be nil
+
+	// Set by start.
+	guard  *pins.Guard // nil if the configuration has no [pins]
+	digest string      // of the lock file; "" if there is none
+}
+
+// start reads the lock file. If the file cannot be used, Gatekit does not start.
+func (p *pinSet) start(context.Context) error {
+	c := p.config
+	if c.Pins == nil {
+		return nil
+	}
+	lock, err := pins.Read(c.Pins.File)
+	if err != nil {
+		return err
+	}
+	var kinds []pins.Kind
+	for _, l := range pinnedLists {
+		if slices.Contains(c.Pins.What, l.word) {
+			kinds = append(kinds, l.kind)
+		}
+	}
+	if slices.Contains(c.Pins.What, "instructions") {
+		kinds = append(kinds, pins.Instructions)
+	}
+	var servers []pins.GuardedServer
+	for _, s := range c.Servers {
+		servers = append(servers, pins.GuardedServer{Name: s.Name,
+			Start:    pinnedStart(s, p.gateway.masked.mask),
+			OnlyWarn: c.Pins.ChangedOf(s) == "warn"})
+	}
+	var before *pins.Guard
+	if p.previous != nil {
+		before = p.previous.guard
+	}
+	p.guard = pins.NewGuard(lock, kinds, servers, before)
+	if !lock.IsNew() {
+		p.digest = lock.Digest()
+	}
+	p.previous = nil // otherwise each reload would keep all sets before it
+	return nil
+}
+
+func (p *pinSet) stop() error { return nil }
+
+// stages returns the stage of the set, if there is one. It comes before the plugins, which may
+// redescribe the items.
+func (p *pinSet) stages() []pipeline.StageConfig {
+	if p.guard == nil {
+		return nil
+	}
+	return []pipeline.StageConfig{{Name: pinStage, Stage: p.guard, Timeout: pinTimeout,
+		KeepHidden: true, ReturnsOnCancel: true,
+		Wants: pipeline.Wants{Methods: p.guard.Methods()}}}
+}
+
+// logPins logs which lock file is active.
+func (g *gateway) logPins(a *activeConfig) {
+	switch p := a.pins; {
+	case p.guard == nil:
+	case p.digest == "":
+		g.log.Warn("no lock file: everything that servers declare is held back",
+			"file", p.config.Pins.File, "hint", "run gatekit pin")
+	default:
+		g.log.Info("lock file active", "file", displayPath(p.config.Pins.File))
+	}
+}
+
+// replacePins is called when next is in force: next gets what before has seen since next was
+// started. It notifies the clients of each server for which next approves something else than
+// before, or which only one of them compares. Their next lists are compared with the lock file
+// again.
+func (g *gateway) replacePins(before, next *pinSet) {
+	if before.guard == nil && next.guard == nil {
+		return
+	}
+	if before.guard != nil && next.guard != nil {
+		next.guard.KeepHeld(before.guard)
+	}
+	for _, s := range next.config.Servers {
+		if before.guard == nil || next.guard == nil || !next.guard.Approves(before.guard, s.Name) {
+			g.proxy.AnnounceListChanges(s.Name)
+		}
+	}
+}
+
+// pinStates returns the numbers of items that are held back, for telemetry.
+func (g *gateway) pinStates() (states []telemetry.PinState) {
+	if guard := g.pins.Load(); guard != nil {
+		for name, n := range guard.Waiting() {
+			states = append(states, telemetry.PinState{Server: name, HeldBack: n})
+		}
+	}
+	return states
+}
+
+// describePins returns a text about the lock file for the records of starts and reloads.
+func describePins(p *pinSet) string {
+	if p.guard == nil {
+		return ""
+	}
+	if p.digest == "" {
+		return "no lock file"
+	}
+	return "lock file " + p.digest
+}

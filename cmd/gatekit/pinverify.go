@@ -1,0 +1,190 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"gatekit/core/pins"
+)
+
+// exitUnverified is the exit code of gatekit pin verify when it could not compare a server.
+const exitUnverified = 2
+
+func (p *program) pinVerify() *cobra.Command {
+	var path string
+	var asJSON, asSARIF bool
+	c := &cobra.Command{
+		Use:   "verify [SERVER…]",
+		Short: "Fail if a server declares something that is not approved",
+		Long: `Verify starts each server, or the named servers, and compares what they declare with
+the lock file. It never writes the lock file. Use it in CI.
+
+Exit codes:
+
+  0  every server declares what is approved; changes that are only shown do not count
+  1  a server declares something that is not approved
+  2  the lock file cannot be read, there is none, or a server cannot be started
+
+With --json, verify prints one JSON object for each server. With --sarif, it prints a SARIF 2.1.0
+log, which code hosts show beside the lock file.`,
+		Example: `  gatekit pin verify
+  gatekit pin verify --sarif > pins.sarif`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, err := p.verifyPins(cmd, path, args)
+			if err != nil {
+				return &exitError{err, exitUnverified}
+			}
+			if err := r.print(cmd, asJSON, asSARIF); err != nil {
+				return &exitError{err, exitUnverified}
+			}
+			switch {
+			case r.failed > 0:
+				return &exitError{fmt.Errorf("%s could not be verified", plural(r.failed,
+					"server")), exitUnverified}
+			case r.changed > 0:
+				return fmt.Errorf("%s not as approved\nhint: review the changes with gatekit pin "+
+					"diff, and approve them with gatekit pin", plural(r.changed, "server"))
+			}
+			return nil
+		},
+	}
+	configFlag(c, &path)
+	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object for each server")
+	c.Flags().BoolVar(&asSARIF, "sarif", false, "print a SARIF 2.1.0 log")
+	c.MarkFlagsMutuallyExclusive("json", "sarif")
+	return c
+}
+
+// pinResults are the results of gatekit pin verify.
+type pinResults struct {
+	file            string // the lock file
+	lock            *pins.Lock
+	servers         []pinResult
+	failed, changed int
+}
+
+// pinResult is the result for one server, as gatekit pin verify --json prints it.
+type pinResult struct {
+	Server  string          `json:"server"`
+	OK      bool            `json:"ok"`
+	Error   string          `json:"error,omitempty"`
+	Changes []pinChangeJSON `json:"changes,omitempty"`
+
+	changes []pins.Change
+}
+
+type pinChangeJSON struct {
+	Class    pins.Class `json:"class"`
+	HeldBack bool       `json:"held_back"`
+	Kind     pins.Kind  `json:"kind,omitempty"`
+	Name     string     `json:"name,omitempty"`
+	Pointer  string     `json:"pointer,omitempty"`
+	Before   string     `json:"before,omitempty"`
+	After    string     `json:"after,omitempty"`
+}
+
+func (p *program) verifyPins(cmd *cobra.Command, path string, args []string) (*pinResults, error) {
+	cfg, servers, lock, err := p.pinInputs(cmd, path, args)
+	if err != nil {
+		return nil, err
+	}
+	r := &pinResults{file: pinsOf(cfg).File, lock: lock}
+	if lock.IsNew() {
+		return nil, fmt.Errorf("there is no %s\nhint: run gatekit pin, and commit the file", r.file)
+	}
+	err = p.startServers(cmd.Context(), cfg, servers, false, func(l *liveServer) error {
+		result := pinResult{Server: l.name}
+		if l.err != nil {
+			r.failed++
+			result.Error = p.masked.mask(l.err.Error())
+			r.servers = append(r.servers, result)
+			return nil
+		}
+		result.changes = changesOf(lock.Servers[l.name], l.live)
+		result.OK = lock.Servers[l.name] != nil && heldBack(result.changes) == 0
+		if !result.OK {
+			r.changed++
+		}
+		if lock.Servers[l.name] == nil {
+			result.Error = "the server is not in the lock file"
+		}
+		for _, c := range result.changes {
+			result.Changes = append(result.Changes, pinChangeJSON{c.Class, c.Class.IsHeldBack(),
+				c.Kind, c.Name, c.Pointer, c.Before, c.After})
+		}
+		r.servers = append(r.servers, result)
+		return nil
+	})
+	return r, err
+}
+
+func (r *pinResults) print(cmd *cobra.Command, asJSON, asSARIF bool) error {
+	out := cmd.OutOrStdout()
+	if asSARIF {
+		return printJSON(out, r.sarif())
+	}
+	printer := changePrinter{out, paletteFor(out)}
+	for _, s := range r.servers {
+		var err error
+		switch {
+		case asJSON:
+			err = printJSON(out, s)
+		case s.Error != "":
+			_, err = fmt.Fprintf(out, "server %q: %s\n", s.Server, printable(s.Error))
+		default:
+			printer.print(s.Server, s.changes)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// object is a JSON object.
+type object = map[string]any
+
+// sarif returns the results as a SARIF 2.1.0 log. Each change is a result at the line of its item
+// in the lock file.
+func (r *pinResults) sarif() object {
+	rules, results := []object{}, []object{}
+	for _, class := range append(pins.Classes(), "unverified") {
+		rules = append(rules, object{"id": "pins/" + string(class)})
+	}
+	add := func(server string, class pins.Class, level, text string, line int) {
+		results = append(results, object{
+			"ruleId": "pins/" + string(class), "level": level,
+			"message": object{"text": fmt.Sprintf("server %q: %s", server, text)},
+			"locations": []object{{"physicalLocation": object{
+				"artifactLocation": object{"uri": filepath.Base(r.file)},
+				"region":           object{"startLine": line}}}},
+		})
+	}
+	for _, s := range r.servers {
+		if s.Error != "" {
+			add(s.Server, "unverified", "error", s.Error, 1)
+		}
+		for _, c := range s.changes {
+			level := "note"
+			if c.Class.IsHeldBack() {
+				level = "error"
+			}
+			text := describeChange(c)
+			if c.Before != c.After {
+				text += ": " + (changePrinter{}).words(c.Before, c.After)
+			}
+			add(s.Server, c.Class, level, text, r.lock.Line(s.Server, c.Kind, c.Name))
+		}
+	}
+	return object{
+		"$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+		"version": "2.1.0",
+		"runs": []object{{
+			"tool": object{"driver": object{"name": "gatekit", "version": version(),
+				"rules": rules}},
+			"results": results,
+		}},
+	}
+}

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"gatekit/test/issuertest"
 )
 
 func TestMain(m *testing.M) {
@@ -52,6 +54,10 @@ func TestEverythingRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	authentication, err := authenticationVariants(issuertest.New(""), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
 	rows := 0
 	for line := range strings.Lines(out.String()) {
 		for _, first := range []string{"http", "stdio", "legacy", "modern", "without a stream",
@@ -62,7 +68,7 @@ func TestEverythingRuns(t *testing.T) {
 		}
 		// The baseline has the same name in all parts, so it is searched for only once.
 		for _, v := range slices.Concat(plugins, auditVariants("")[1:], telemetryVariants("")[1:],
-			policies[1:]) {
+			policies[1:], authentication[1:]) {
 			if strings.Contains(line, "  "+v.name+"  ") {
 				rows++
 			}
@@ -71,14 +77,17 @@ func TestEverythingRuns(t *testing.T) {
 	callRows := len(p.routes) * len(p.eras) * len(p.workers) * len(p.sizes)
 	bridgeRows := len(p.routes) * len(p.eras) * len(p.sizes)
 	listRows := len(p.eras) * len(p.workers)
+	// without and with plugins, for known lists and for lists with a new tool
+	definitionRows := 2 * 2 * len(p.workers)
 	memoryRows := len(p.routes) * len(p.workers) * len(p.proxies())
 	pluginRows := len(plugins) * len(p.workers) * len(p.sizes)
 	auditRows := len(auditVariants("")) * len(p.workers) * len(p.sizes)
 	telemetryRows := len(telemetryVariants("")) * len(p.workers) * len(p.sizes)
 	policyRows := len(policies) * len(p.workers) * len(p.sizes)
+	authenticationRows := len(authentication) * len(p.workers) * len(p.sizes)
 	const sessionRows = 2
-	if want := callRows + bridgeRows + listRows + memoryRows + sessionRows + pluginRows +
-		auditRows + telemetryRows + policyRows; rows != want {
+	if want := callRows + bridgeRows + listRows + definitionRows + memoryRows + sessionRows +
+		pluginRows + auditRows + telemetryRows + policyRows + authenticationRows; rows != want {
 		t.Errorf("the report has %d rows, want %d:\n%s", rows, want, &out)
 	}
 	t.Logf("\n%s", &out)

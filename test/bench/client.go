@@ -115,6 +115,7 @@ type httpClient struct {
 	era     era
 	url     *url.URL
 	session string
+	token   string // sent as a bearer token, unless it is empty
 	workers []*httpWorker
 }
 
@@ -154,6 +155,9 @@ func (c *httpClient) do(worker int, m message) ([]byte, error) {
 	w.out = append(append(w.out, c.url.Path...), " HTTP/1.1\r\nHost: "...)
 	w.out = append(append(w.out, c.url.Host...),
 		"\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n"...)
+	if c.token != "" {
+		w.out = append(append(append(w.out, "Authorization: Bearer "...), c.token...), "\r\n"...)
+	}
 	if c.era == modern {
 		w.out = append(append(w.out, "Mcp-Protocol-Version: "+modernVersion+"\r\nMcp-Method: "...),
 			m.method...)

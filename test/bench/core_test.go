@@ -59,7 +59,7 @@ func BenchmarkCore(b *testing.B) {
 				p := &clientPipe{in: make(chan []byte), out: make(chan []byte)}
 				ctx, cancel := context.WithCancel(b.Context())
 				served := make(chan error)
-				go func() { served <- endpoint.ServePipe(ctx, p, "") }()
+				go func() { served <- endpoint.ServePipe(ctx, p, nil) }()
 				defer func() {
 					cancel()
 					<-served

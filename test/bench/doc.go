@@ -2,19 +2,21 @@
 //
 //	go run ./test/bench                 # everything: about 25 minutes on two cores
 //	go run ./test/bench -parts calls -routes http-http -sizes 1KiB,64KiB
+//	go run ./test/bench -parts definitions -eras legacy
 //	go run ./test/bench -parts memory,sessions
 //	go run ./test/bench -parts plugins -routes stdio-stdio -eras modern
 //	go run ./test/bench -parts policies -workers 1 -routes stdio-stdio -eras modern
 //	go run ./test/bench -parts audit -routes http-http -sizes 1KiB
 //	go run ./test/bench -parts telemetry -routes http-http
+//	go run ./test/bench -parts authentication -routes http-http -sizes 1KiB -rounds 10 -for 1s
 //	go run ./test/bench -parts calls -sizes 64KiB -workers 32 -profile /tmp/prof
 //	go run ./test/bench -parts calls -sizes 64KiB -bodies none
 //	go test ./test/bench                # checks that everything runs, not the figures
 //	go test ./test/bench -run - -bench Call/http-http   # the calls as Go benchmarks
 //
-// The parts plugins, policies, audit and telemetry use only the first of -routes and of -eras. With
-// -bodies none Gatekit does not compute the SHA-256 of each body. The difference to -bodies digest
-// is the cost of these digests.
+// The parts plugins, policies, audit, telemetry and authentication use only the first of -routes
+// and of -eras. With -bodies none Gatekit does not compute the SHA-256 of each body. The difference
+// to -bodies digest is the cost of these digests.
 //
 // # What is measured
 //
@@ -66,6 +68,15 @@
 //
 // Telemetry is compared in the same way. Gatekit counts metrics, which nobody reads. Some variants
 // also send spans of every call, or of one call in a hundred, to a collector, which discards them.
+//
+// Authentication is compared with a Gatekit that lets in everybody on a loopback address. The
+// client sends the same token with each call: one that Gatekit checks by the key of its issuer, or
+// one that it asks its issuer about. The report has the added processor time of a call, with the
+// interval of its median.
+//
+// The part definitions measures the merged list with the plugins that read all texts. Gatekit keeps
+// their verdicts on lists that they have judged. In one case, the list of one server has a new tool
+// each time.
 //
 // The merged list of several servers is compared with the list of one server that has all the
 // tools: a client without an aggregator would use such a server. The memory measured is the memory

@@ -12,6 +12,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 )
 
 // The backend is a server of both eras that does as little as possible: it extracts the few members
@@ -38,6 +39,8 @@ func serveEchoStdio() error {
 // serveEchoHTTP serves HTTP on a free port until stdin ends. It prints the address first. A client
 // of the path /tools/N/… sees N tools. A path that ends in /streams offers a GET stream, like
 // servers that send notifications.
+//
+// With a path that ends in /new, one tool of each list is new.
 func serveEchoHTTP() error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -48,17 +51,21 @@ func serveEchoHTTP() error {
 		io.Copy(io.Discard, os.Stdin)
 		os.Exit(0)
 	}()
+	var lists atomic.Int64
 	for {
 		c, err := l.Accept()
 		if err != nil {
 			return err
 		}
-		go serveEchoConn(c)
+		go serveEchoConn(c, &lists)
 	}
 }
 
-// serveEchoConn serves one HTTP connection.
-func serveEchoConn(c net.Conn) {
+// newItems is the last segment of the path of a backend whose lists have a new tool each time.
+const newItems = "new"
+
+// serveEchoConn serves one HTTP connection. It counts the lists with a new tool in lists.
+func serveEchoConn(c net.Conn, lists *atomic.Int64) {
 	defer c.Close()
 	r := bufio.NewReaderSize(c, 64<<10)
 	var body, head, buf []byte
@@ -94,6 +101,10 @@ func serveEchoConn(c net.Conn) {
 				break
 			}
 			head = append(head, "200 OK\r\nContent-Type: application/json\r\n"...)
+			if strings.HasSuffix(req.URL.Path, "/"+newItems) {
+				title := fmt.Appendf(nil, "A new tool %d", lists.Add(1))
+				buf = bytes.Replace(buf, []byte("A tool of the bench"), title, 1)
+			}
 			if string(member(body, "method")) == `"initialize"` {
 				head = append(head, "Mcp-Session-Id: "...)
 				head = append(head, randomID()...)

@@ -79,8 +79,8 @@ type plan struct {
 
 func newPlan() plan {
 	return plan{
-		parts: listFlag[string]{"calls", "bridge", "list", "memory", "sessions", "plugins",
-			"policies", "audit", "telemetry"},
+		parts: listFlag[string]{"calls", "bridge", "list", "definitions", "memory", "sessions",
+			"plugins", "policies", "audit", "telemetry", "authentication"},
 		targets:        targetNames,
 		routes:         listFlag[route]{httpHTTP, httpStdio, stdioStdio},
 		eras:           listFlag[era]{legacy, modern},
@@ -148,6 +148,8 @@ func (p *plan) run(out report) (err error) {
 			err = p.measureBridge(s, out)
 		case "list":
 			err = p.measureList(s, out)
+		case "definitions":
+			err = p.measureDefinitions(s, out)
 		case "memory":
 			err = p.measureMemory(s, out)
 		case "sessions":
@@ -160,9 +162,12 @@ func (p *plan) run(out report) (err error) {
 			err = p.measureAudit(s, out)
 		case "telemetry":
 			err = p.measureTelemetry(s, out)
+		case "authentication":
+			err = p.measureAuthentication(s, out)
 		default:
-			err = fmt.Errorf("-parts: unknown part %q, want calls, bridge, list, memory, "+
-				"sessions, plugins, policies, audit or telemetry", part)
+			err = fmt.Errorf("-parts: unknown part %q, want calls, bridge, list, "+
+				"definitions, memory, sessions, plugins, policies, audit, telemetry or "+
+				"authentication", part)
 		}
 		if err != nil {
 			return err

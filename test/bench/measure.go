@@ -4,6 +4,7 @@ package main
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -147,6 +148,30 @@ func (c comparison) perCall(target int, figure func(measurement) time.Duration) 
 		total, calls = total+figure(m), calls+m.calls
 	}
 	return total / time.Duration(max(calls, 1))
+}
+
+// addedCPU returns the processor time of a call that a target's proxy needs in addition to that of
+// target 0. It is the median of the differences of all rounds. The interval from low to high has a
+// confidence of at least 95 %. With fewer than six rounds, there is no such interval, and low and
+// high are the smallest and the largest difference.
+func (c comparison) addedCPU(target int) (middle, low, high time.Duration) {
+	perCall := func(m measurement) time.Duration { return m.cpu / time.Duration(m.calls) }
+	n := len(c[target])
+	differences := make([]time.Duration, n)
+	for i := range differences {
+		differences[i] = perCall(c[target][i]) - perCall(c[0][i])
+	}
+	slices.Sort(differences)
+	// The true median is below difference k with the probability that at most k of n fair coins
+	// show heads.
+	k, coefficient, below := 0, 1.0, math.Exp2(-float64(n))
+	for below <= 0.025 {
+		k++
+		coefficient *= float64(n-k+1) / float64(k)
+		below += coefficient * math.Exp2(-float64(n))
+	}
+	k = max(k-1, 0)
+	return differences[n/2], differences[k], differences[n-1-k]
 }
 
 // share returns a target's rate divided by the rate of target 0. It takes this quotient for each

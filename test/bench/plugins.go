@@ -23,7 +23,9 @@ type variant struct {
 	name      string // in the report
 	tables    string // tables of the configuration: plugins, policies, sinks or telemetry
 	auditKeys string // keys of [audit]
-	unlogged  bool   // this Gatekit is built to record no message
+	// keys of [listen], and the client's bearer token; only for routes with an HTTP client
+	listenKeys, token string
+	unlogged          bool // this Gatekit is built to record no message
 }
 
 // baseline is the name of the variant that all other variants are compared with.

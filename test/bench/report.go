@@ -94,6 +94,30 @@ func (r report) telemetryHeader(s setup) {
 	r.variantsHeader("telemetry")
 }
 
+func (r report) authenticationHeader(s setup) {
+	r.printLine("\ncalls of echo through gatekit with authentication (%s %s), compared with calls "+
+		"without; [] has the interval of +cpu/call", s.route, s.era)
+	r.printLine("%8s %7s  %-24s | %7s %7s %7s | %7s %5s | %8s %9s", "size", "workers",
+		"authentication", "p50", "+p50", "+p99", "rate", "share", "gatekit", "+cpu/call")
+}
+
+func (r report) authenticationRows(s setup, size int, c comparison) {
+	for i, v := range s.variants {
+		goal := ""
+		if v.name == "jwt" && size == 1<<10 {
+			goal = " (≤ 15)"
+		}
+		added, low, high := c.addedCPU(i)
+		r.printLine("%8s %7d  %-24s | %7d %7d %7d | %7.0f %5.2f | %8d %9.1f [%.1f, %.1f]%s",
+			formatBytes(size), s.workers, v.name,
+			c.p50(i).Microseconds(), c.added(i, p50Of).Microseconds(),
+			c.added(i, p99Of).Microseconds(), c.rate(i), c.share(i), c.cpu(i).Microseconds(),
+			microseconds(added), microseconds(low), microseconds(high), goal)
+	}
+}
+
+func microseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+
 func (r report) variantsHeader(variants string) {
 	r.printLine("%8s %7s  %-24s | %7s %7s %7s %-10s | %7s %5s %-9s | %8s %8s", "size", "workers",
 		variants, "p50", "+p50", "+p99", "", "rate", "share", "", "gatekit", "plugins")
@@ -201,6 +225,27 @@ func (r report) listRow(s setup, proxies []string, c comparison) {
 		row += proxyCells(c, i+1)
 	}
 	r.printLine("%s", row)
+}
+
+func (r report) definitionsHeader(s setup) {
+	r.printLine("\ntools/list of %d servers with %d tools each through gatekit (%s %s); all lists "+
+		"were judged before, or the list of one server has a new tool each time", s.servers,
+		s.tools, s.route, s.era)
+	r.printLine("%-22s %7s  %-24s | %7s %7s %7s | %7s | %8s %8s", "lists", "workers", "plugins",
+		"p50", "+p50", "p99", "rate", "gatekit", "plugins")
+}
+
+func (r report) definitionsRows(s setup, c comparison) {
+	lists := "judged before"
+	if s.newItems {
+		lists = "one new tool"
+	}
+	for i, v := range s.variants {
+		r.printLine("%-22s %7d  %-24s | %7d %7d %7d | %7.0f | %8d %8d", lists, s.workers, v.name,
+			c.p50(i).Microseconds(), c.added(i, p50Of).Microseconds(),
+			median(len(c[i]), func(n int) time.Duration { return c[i][n].p99 }).Microseconds(),
+			c.rate(i), c.cpu(i).Microseconds(), c.perCall(i, childrenCPUOf).Microseconds())
+	}
 }
 
 func (r report) memoryHeader(calls int, sizes []int) {

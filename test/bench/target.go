@@ -52,6 +52,7 @@ type setup struct {
 	servers         int
 	tools           int       // number of tools of each server
 	streams         bool      // the server has GET streams
+	newItems        bool      // the first server's list has a new tool each time
 	gatekit         string    // path of the gatekit binary
 	unloggedGatekit string    // path of the gatekit binary that records no message
 	dir             string    // for configurations and audit logs
@@ -172,7 +173,7 @@ func (s setup) openGatekit(t *target, backend string, serverEra era, v variant) 
 		if address, err = freeAddress(); err != nil {
 			return err
 		}
-		fmt.Fprintf(&config, "[listen]\nhttp = %q\n", address)
+		fmt.Fprintf(&config, "[listen]\nhttp = %q\n%s", address, v.listenKeys)
 	}
 	t.tool = "s0__echo"
 	for i := range s.servers {
@@ -181,6 +182,8 @@ func (s setup) openGatekit(t *target, backend string, serverEra era, v variant) 
 			lastSegment := fmt.Sprintf("s%d", i)
 			if s.streams {
 				lastSegment = "streams"
+			} else if s.newItems && i == 0 {
+				lastSegment = newItems
 			}
 			fmt.Fprintf(&config, "url = %q\n", fmt.Sprintf("%s/tools/%d/%s", backend, s.tools,
 				lastSegment))
@@ -226,14 +229,17 @@ func (s setup) openGatekit(t *target, backend string, serverEra era, v variant) 
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	return s.dialHTTP(t, "http://"+address+"/mcp")
+	return s.dialHTTPWithToken(t, "http://"+address+"/mcp", v.token)
 }
 
-func (s setup) dialHTTP(t *target, url string) error {
+func (s setup) dialHTTP(t *target, url string) error { return s.dialHTTPWithToken(t, url, "") }
+
+func (s setup) dialHTTPWithToken(t *target, url, token string) error {
 	c, err := dialHTTP(url, s.era, s.workers)
 	if err != nil {
 		return err
 	}
+	c.token = token
 	t.client, t.closers = c, append(t.closers, c.close)
 	return nil
 }

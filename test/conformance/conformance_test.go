@@ -23,6 +23,13 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if os.Getenv(envAuth) != "" {
+		if err := authClient(os.Args[len(os.Args)-1]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	os.Exit(peers.M{M: m}.Run())
 }
 

@@ -6,6 +6,9 @@
 // server of the other era. Another test compares the messages that a real client receives directly
 // and through Gatekit.
 //
+// In the scenarios auth/ for clients, Gatekit itself is the OAuth client, and the test is its
+// operator, who logs in. There, no check may fail or warn.
+//
 // # Why each run is made twice
 //
 // The suite alone cannot test a proxy: some scenarios pass even if no server answers, and the

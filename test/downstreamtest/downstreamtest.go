@@ -16,9 +16,11 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"gatekit/core/conn"
 	"gatekit/core/downstream"
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
@@ -255,7 +257,7 @@ func (w *Gateway) Connect(t *testing.T) *Pipe {
 
 // Serve lets the Endpoint serve a pipe.
 func (w *Gateway) Serve(t *testing.T, l *Pipe) {
-	go func() { l.Served <- w.Endpoint.ServePipe(t.Context(), l, "") }()
+	go func() { l.Served <- w.Endpoint.ServePipe(t.Context(), l, nil) }()
 }
 
 // Send sends messages to the Endpoint.
@@ -397,13 +399,15 @@ func (x *HTTPExchange) Text() string {
 // HTTPClient is a client over HTTP. Header is sent with each of its requests.
 type HTTPClient struct {
 	*Gateway
-	Principal string
+	Principal *identity.Principal
 	Header    http.Header
+	// StreamsEnd is sent with each request.
+	StreamsEnd time.Time
 }
 
-// HTTPClient returns a client that belongs to principal.
+// HTTPClient returns a client that belongs to the principal with the given ID.
 func (w *Gateway) HTTPClient(principal string) *HTTPClient {
-	return &HTTPClient{w, principal, http.Header{}}
+	return &HTTPClient{Gateway: w, Principal: identity.FromID(principal), Header: http.Header{}}
 }
 
 // Begin calls serve with a request in the background. Each of headers is a header line, "Name:
@@ -421,7 +425,8 @@ func (c *HTTPClient) Begin(t *testing.T, serve func(context.Context, downstream.
 	go func() {
 		defer close(x.Done)
 		defer cancel()
-		serve(ctx, downstream.HTTPRequest{Header: h, Body: []byte(body), Principal: c.Principal}, x)
+		serve(ctx, downstream.HTTPRequest{Header: h, Body: []byte(body), Principal: c.Principal,
+			StreamsEnd: c.StreamsEnd}, x)
 	}()
 	return x
 }

@@ -28,22 +28,26 @@ var allowedImports = map[string][]string{
 	"core/privatefiles": {"core/atomicfile"},
 	"core/allowances":   {"core/privatefiles"},
 	"core/display":      {},
-	"core/mcp":          {"core/display"},
+	"core/identity":     {},
+	"core/mcp":          {"core/display", "core/identity"},
 	"core/config":       {"core/regularfile", "core/tlsconfig"},
-	"core/regularfile":  {},
-	"core/tlsconfig":    {"core/regularfile"},
-	"core/conn":         {},
-	"core/uris":         {},
-	"core/workers":      {},
-	"core/pipeline":     {"core/mcp", "core/uris", "core/workers"},
-	"core/tasks":        {},
-	"core/proxy": {"core/backoff", "core/display", "core/mcp", "core/pipeline", "core/tasks",
-		"core/uris"},
-	"core/taskgroup":  {},
-	"core/backoff":    {},
-	"core/downstream": {"core/conn", "core/mcp", "core/pipeline", "core/proxy", "core/workers"},
-	"core/upstream": {"core/backoff", "core/conn", "core/mcp", "core/pipeline", "core/proxy",
-		"core/taskgroup"},
+	// pins has the stage that compares what servers send with the lock file
+	"core/pins":        {"core/atomicfile", "core/mcp", "core/pipeline", "core/regularfile"},
+	"core/regularfile": {},
+	"core/tlsconfig":   {"core/regularfile"},
+	"core/conn":        {},
+	"core/uris":        {},
+	"core/workers":     {},
+	"core/pipeline":    {"core/mcp", "core/uris", "core/workers"},
+	"core/tasks":       {},
+	"core/proxy": {"core/identity", "core/backoff", "core/display", "core/mcp", "core/pipeline",
+		"core/tasks", "core/uris"},
+	"core/taskgroup": {},
+	"core/backoff":   {},
+	"core/downstream": {"core/identity", "core/conn", "core/mcp", "core/pipeline", "core/proxy",
+		"core/workers"},
+	"core/upstream": {"core/identity", "core/backoff", "core/conn", "core/mcp", "core/pipeline",
+		"core/proxy", "core/taskgroup"},
 	// downstream and upstream do not import the bridge: cmd passes the bridge to them
 	"core/bridge": {"core/backoff", "core/downstream", "core/mcp", "core/pipeline", "core/proxy",
 		"core/taskgroup", "core/upstream", "core/workers"},
@@ -54,10 +58,15 @@ var allowedImports = map[string][]string{
 	"audit/telemetry": {"core/display", "core/mcp", "core/pipeline", "core/proxy"},
 	"audit/query":     {"audit", "core/mcp", "core/pipeline"},
 	// transport needs downstream and upstream for the interfaces that it implements
-	"transport": {"core/conn", "core/display", "core/mcp", "core/downstream", "core/upstream",
-		"transport/process"},
-	"policies": {"core/mcp", "core/pipeline", "core/privatefiles", "core/regularfile", "core/tasks",
-		"core/uris", "plugins/sdk/scan", "policies/library"},
+	"transport": {"core/identity", "core/conn", "core/display", "core/mcp", "core/downstream",
+		"core/upstream", "transport/auth", "transport/process", "transport/sandbox"},
+	"transport/sandbox":    {},
+	"transport/tokenstore": {"core/atomicfile", "core/backoff", "core/privatefiles"},
+	// credentials needs upstream for the interface that it implements
+	"transport/credentials": {"core/backoff", "core/identity", "core/taskgroup", "core/upstream",
+		"transport/tokenstore"},
+	"policies": {"core/identity", "core/mcp", "core/pipeline", "core/privatefiles",
+		"core/regularfile", "core/tasks", "core/uris", "plugins/sdk/scan", "policies/library"},
 	"policies/library": {"plugins/sdk"},
 	"policies/service": {"core/atomicfile", "core/mcp", "core/pipeline", "core/regularfile",
 		"core/tlsconfig", "policies"},
@@ -65,26 +74,30 @@ var allowedImports = map[string][]string{
 	"plugins/sdk/scan": {"core/mcp", "plugins/sdk/scan/eight"},
 	// tests of eight bytes at a time, for scan and for the plugins that search texts
 	"plugins/sdk/scan/eight": {},
-	"plugins/sdk/sdktest":    {"core/mcp", "core/pipeline", "plugins/sdk"},
+	"plugins/sdk/sdktest":    {"core/identity", "core/mcp", "core/pipeline", "plugins/sdk"},
 	"plugins/builtin":        {"core/mcp", "core/pipeline", "plugins/sdk", "plugins/builtin/*"},
 	"plugins/builtin/*": {"core/mcp", "core/pipeline", "core/uris", "plugins/sdk",
 		"plugins/sdk/scan", "plugins/sdk/scan/eight"},
 	"plugins": {"core/display", "core/mcp", "core/pipeline", "core/regularfile", "plugins/proto",
 		"plugins/proto/*", "plugins/sdk", "transport/process"},
-	"plugins/proto":     {"core/mcp", "core/pipeline", "plugins/proto/*"},
+	"plugins/proto":     {"core/identity", "core/mcp", "core/pipeline", "plugins/proto/*"},
 	"plugins/proto/*":   {},
 	"transport/process": {},
-	"cmd/*":             {"*"},
-	"examples/*":        {"*"},
-	"test/*":            {"*"},
+	// a client for URLs that others chose, for downstream authentication and for logins at servers
+	"transport/ssrfguard": {},
+	// who sends a request, for the HTTP server of transport; cmd passes it to the server
+	"transport/auth": {"core/display", "core/identity", "core/privatefiles", "transport/ssrfguard"},
+	"cmd/*":          {"*"},
+	"examples/*":     {"*"},
+	"test/*":         {"*"},
 }
 
 // allowedInTests lists the packages that every test file may import, too. These are the fakes, the
-// test suite for plugins, policies, the policy bundles for tests, and the SDK, with which a test
-// binary serves plugins.
+// authorization server, principals, the test suite for plugins, policies, the policy bundles for
+// tests, and the SDK, with which a test binary serves plugins.
 var allowedInTests = []string{"test/mcptest", "test/downstreamtest", "test/upstreamtest",
-	"plugins/sdk",
-	"plugins/sdk/sdktest", "policies", "test/bundles"}
+	"test/issuertest", "core/identity", "plugins/sdk", "plugins/sdk/sdktest", "policies",
+	"test/bundles"}
 
 // confined lists imports and identifiers that only some packages or files may use. Test files are
 // exempt.
@@ -93,8 +106,9 @@ var confined = []struct {
 	reason  string
 	allowed []string // packages and files
 }{
+	// credentials takes the types of OAuth metadata and the parser of challenges, and no codec
 	{"github.com/modelcontextprotocol/go-sdk", "its codec loses what a transparent proxy must keep",
-		[]string{"cmd/*", "examples/*", "test/*"}},
+		[]string{"cmd/*", "examples/*", "test/*", "transport/credentials"}},
 	{"encoding/json", "it ignores case and accepts duplicate names", []string{"core/allowances",
 		"core/config",
 		"audit", "policies", "policies/library", "policies/service", "cmd/*", "examples/*",

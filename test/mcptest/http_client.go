@@ -20,6 +20,8 @@ type HTTP struct {
 	Header http.Header // sent with every request
 	// NoStream means that a legacy client opens no GET stream, like some real clients.
 	NoStream bool
+	// Answered, if set, is called with the answer to each POST, before its body is read.
+	Answered func(*http.Response)
 
 	client  *http.Client
 	ctx     context.Context
@@ -144,6 +146,9 @@ func (h *HTTP) post(ctx context.Context, b []byte, m Message) error {
 		return err
 	}
 	defer resp.Body.Close()
+	if h.Answered != nil {
+		h.Answered(resp)
+	}
 	if id := resp.Header.Get("Mcp-Session-Id"); m.Method == "initialize" && id != "" {
 		h.mu.Lock()
 		h.session = id

@@ -4,8 +4,9 @@
 // mutant that fails the tests is killed. A mutant that passes them survives, and so does a mutant
 // in a line that no test runs.
 //
-// The command fails if a mutant survives that the package's list of survivors does not have. From
-// the top folder of the repository:
+// The command fails if a mutant survives that the package's list of survivors does not have. With
+// -base, it also fails if the list has an entry whose mutant no longer exists. From the top folder
+// of the repository:
 //
 //	go run ./test/mutants core/pipeline                 # all mutants of a package
 //	go run ./test/mutants -update core/pipeline         # also rewrites its list of survivors

@@ -59,6 +59,10 @@ var errSurvivors = errors.New("mutants survive that no list explains\n" +
 	"hint: write a test that fails with the mutant, or add the entry above to the list, with a " +
 	"reason")
 
+// errStale is returned with -base if a list has an entry whose mutant no longer exists.
+var errStale = errors.New("a list of survivors has entries of mutants that no longer exist\n" +
+	"hint: remove the entries above from the list, or write the new line into them")
+
 // run checks the packages in the folders, or the packages that differ from the base if there are no
 // folders.
 func (c checker) run(ctx context.Context, folders []string) error {
@@ -99,12 +103,13 @@ func (c checker) run(ctx context.Context, folders []string) error {
 			fmt.Fprintf(c.out, "%s: left out, the time is over\n", folder)
 			continue
 		}
-		found, err := c.test(ctx, folder, temp)
+		found, all, err := c.test(ctx, folder, temp)
 		if err != nil && ctx.Err() == nil {
 			return fmt.Errorf("%s: %w", folder, err)
 		}
-		if err := c.report(folder, found); errors.Is(err, errSurvivors) {
-			failed = err
+		err = c.report(folder, found, all)
+		if errors.Is(err, errSurvivors) || errors.Is(err, errStale) {
+			failed = cmp.Or(failed, err)
 		} else if err != nil {
 			return fmt.Errorf("%s: %w", folder, err)
 		}
@@ -115,20 +120,25 @@ func (c checker) run(ctx context.Context, folders []string) error {
 	return failed
 }
 
-// test tests the mutants of the package in a folder. If ctx ends, the others stay untested.
-func (c checker) test(ctx context.Context, folder, temp string) ([]*mutant, error) {
+// test tests the mutants of the package in a folder. If ctx ends, the others stay untested. With
+// -base, all has every mutant of the package, also those in unchanged lines; it is nil if ctx ended
+// before the package was read.
+func (c checker) test(ctx context.Context, folder, temp string) (found, all []*mutant, err error) {
 	p, err := loadPackage(ctx, filepath.Join(c.top, folder))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if c.file != "" && !p.has(c.file) {
-		return nil, fmt.Errorf("-file %s: the package has no such file", c.file)
+		return nil, nil, fmt.Errorf("-file %s: the package has no such file", c.file)
 	}
 	r := rewriter{inScope: func(file string, _ int) bool { return c.file == "" || c.file == file }}
 	if c.base != "" {
+		every := rewriter{inScope: r.inScope}
+		every.rewrite(p)
+		all = every.mutants
 		changed, err := c.changedLines(ctx, folder)
 		if err != nil {
-			return nil, err
+			return nil, all, err
 		}
 		isFile := r.inScope
 		r.inScope = func(file string, line int) bool {
@@ -137,18 +147,19 @@ func (c checker) test(ctx context.Context, folder, temp string) ([]*mutant, erro
 	}
 	files := r.rewrite(p)
 	if len(r.mutants) == 0 {
-		return nil, nil
+		return nil, all, nil
 	}
 	t := tester{goPackage: p, temp: temp, workers: c.workers}
 	failed, err := t.testAll(ctx, r.mutants, files)
 	for _, test := range failed {
 		fmt.Fprintf(c.out, "%s: %s", folder, test)
 	}
-	return r.mutants, err
+	return r.mutants, all, err
 }
 
-// report compares the mutants of a package with its list of survivors and prints the result.
-func (c checker) report(folder string, found []*mutant) error {
+// report compares the mutants of a package with its list of survivors and prints the result. If all
+// is not nil, it has every mutant of the package.
+func (c checker) report(folder string, found, all []*mutant) error {
 	list := c.list(folder)
 	listed, err := readSurvivors(list)
 	if err != nil {
@@ -184,6 +195,14 @@ func (c checker) report(folder string, found []*mutant) error {
 		scope += " in changed lines"
 	}
 	fmt.Fprintf(c.out, "%s: %s%s\n", folder, r.summary(), scope)
+	var stale []survivor
+	if all != nil {
+		stale = withoutMutant(listed, all)
+	}
+	for _, s := range stale {
+		fmt.Fprintf(c.out, "%s: remove from the list, gone: %s %s %s\n", folder, s.File, s.Mutant,
+			s.Line)
+	}
 	if complete && c.base == "" && !c.update {
 		for _, s := range r.stale {
 			fmt.Fprintf(c.out, "%s: remove from the list, killed or gone: %s %s %s\n", folder,
@@ -192,6 +211,9 @@ func (c checker) report(folder string, found []*mutant) error {
 	}
 	if len(r.unexplained) > 0 {
 		return errSurvivors
+	}
+	if len(stale) > 0 {
+		return errStale
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -300,6 +301,20 @@ func TestOnlyChangedLinesAreMutated(t *testing.T) {
 		strings.Contains(out, "limits.go:4\n") {
 		t.Errorf("line 9 changed: got the error %v and the output\n%s\n"+
 			"want survivors of line 9 only", err, out)
+	}
+
+	const entry = "[[survivor]]\nfile = \"limits.go\"\nfunc = \"%s\"\n" +
+		"mutant = \"CONDITIONALS_BOUNDARY\"\nline = '%s'\nwhy = 'it is a test'\n"
+	writeFiles(t, top, map[string]string{
+		"limits/limits.go": strings.Replace(limits["limits/limits.go"], "n < 10", "11 > n", 1),
+		"test/mutants/survivors/limits.toml": fmt.Sprintf(entry, "Sign", "case n {{<}} 0:") +
+			fmt.Sprintf(entry, "Allowed", "return n {{<}} 10"),
+	})
+	out, err = check(t, checker{top: top, base: "HEAD"})
+	if !errors.Is(err, errStale) || !strings.Contains(out, "gone: limits.go CONDITIONALS_BOUNDARY "+
+		"return n {{<}} 10\n") || strings.Count(out, "gone:") != 1 {
+		t.Errorf("the line of an entry changed: got the error %v and the output\n%s\n"+
+			"want this entry to be removed", err, out)
 	}
 
 	out, err = check(t, checker{top: top, base: "HEAD", limit: time.Nanosecond}, "limits")

@@ -132,6 +132,20 @@ func compare(found []*mutant, listed []survivor) result {
 	return r
 }
 
+// withoutMutant returns the entries of a list whose mutant is not among all mutants of the package.
+func withoutMutant(listed []survivor, all []*mutant) (stale []survivor) {
+	exist := map[[4]string]int{}
+	for _, m := range all {
+		exist[m.key()]++
+	}
+	for _, s := range listed {
+		if exist[s.key()]--; exist[s.key()] < 0 {
+			stale = append(stale, s)
+		}
+	}
+	return stale
+}
+
 // summary returns the figures of a package.
 func (r result) summary() string {
 	var counted, text int

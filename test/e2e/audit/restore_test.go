@@ -1,12 +1,15 @@
 package audit
 
 import (
+	"net/http/httptest"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 
 	"gatekit/test/harness"
+	"gatekit/test/mcptest"
 )
 
 var placeholderPattern = regexp.MustCompile(`\[secret:aws-access-token:[a-z2-7]{26}\]`)
@@ -122,5 +125,61 @@ deny contains "the policy sees the key" if contains(json.marshal(input.params), 
 		"restored 1 redacted value") || !strings.Contains(log, `"not-restored"`) {
 		t.Errorf("the log is %.300s…, want the restored value and the placeholder that was not",
 			log)
+	}
+}
+
+// TestReturnedSecretStaysRedacted writes a restored password into a file of the server and reads
+// the file, in which no name is beside the password. The client gets the placeholder again.
+func TestReturnedSecretStaysRedacted(t *testing.T) {
+	const password = "Xy7-kq29vLmw"
+	for _, serverRevision := range []string{"2025-11-25", mcptest.Modern} {
+		for _, revision := range harness.Revisions {
+			t.Run(revision+" client, "+serverRevision+" server", func(t *testing.T) {
+				var mu sync.Mutex
+				file := ""
+				s := mcptest.Toolbox("box", serverRevision)
+				s.Handle["tools/call"] = func(c *mcptest.Call) {
+					mu.Lock()
+					defer mu.Unlock()
+					text := "DB_PASSWORD=" + password
+					switch mcptest.Text(c.Params, "name") {
+					case "raw":
+						file = mcptest.Text(c.Params, "arguments", "text")
+						text = "written"
+					case "log":
+						text = file
+					}
+					c.Result(`{"content":[{"type":"text","text":` + mcptest.Quote(text) + `}]}`)
+				}
+				web := httptest.NewServer(s)
+				t.Cleanup(web.Close)
+				g, c := harness.StartStdio(t, harness.HTTPServer("box", web.URL)+
+					harness.Builtin("secrets", `restore = "same-server"`), revision)
+				call := func(tool, arguments string) string {
+					return string(harness.CallTool(t, c, "box__"+tool, arguments).Raw)
+				}
+				p := regexp.MustCompile(`\[secret:[a-z0-9-]+:[a-z2-7]{26}\]`).FindString(call("echo",
+					`{}`))
+				if p == "" {
+					t.Fatal("the password is not redacted with a placeholder that can be restored")
+				}
+				call("raw", `{"text":"<p>`+p+`</p>"}`)
+				if got := call("log", `{}`); !strings.Contains(got, "<p>"+p+"</p>") {
+					t.Errorf("the file is %s, want %s in it", got, p)
+				}
+				mu.Lock()
+				if file != "<p>"+password+"</p>" {
+					t.Errorf("the server got %s, want the password", file)
+				}
+				mu.Unlock()
+				g.WantRecords("to_server request tools/call box raw restore",
+					"to_client response tools/call box log modify")
+				log := strings.Join(g.LogLines(), "\n")
+				if !strings.Contains(log, "the server returned 1 restored value") {
+					t.Errorf("the log is %.300s…, want the returned value", log)
+				}
+				wantNoSecret(t, "the log", log, password)
+			})
+		}
 	}
 }

@@ -80,6 +80,26 @@ func (a *allowTest) wantAllowed(id string) {
 	}
 }
 
+// wantChangedLists waits until the client has got n notifications of changed lists. It checks that
+// they are recorded, and that all of them are about tools.
+func (a *allowTest) wantChangedLists(n int) {
+	a.Helper()
+	harness.AwaitMessages(a.T, a.c, 0, func(seen string) bool {
+		return strings.Count(seen, "/list_changed") >= n
+	})
+	var got []string
+	for _, r := range a.g.Records() {
+		if strings.HasSuffix(r.Method, "/list_changed") {
+			got = append(got, r.String())
+		}
+	}
+	want := slices.Repeat([]string{
+		"to_client notification notifications/tools/list_changed box - answer"}, len(got))
+	if len(got) < n || !slices.Equal(got, want) {
+		a.Errorf("the recorded notifications are %q, want %d of tools", got, n)
+	}
+}
+
 func (a *allowTest) call(tool, arguments string) mcptest.Message {
 	a.Helper()
 	return harness.Request(a.T, a.c, "tools/call",
@@ -119,6 +139,15 @@ func TestGatekitAllow(t *testing.T) {
 				return strings.Contains(string(harness.Request(t, a.c, "tools/list", `{}`).Raw),
 					`"box__evil"`)
 			}
+			mark := a.c.Mark()
+			if revision == mcptest.Modern {
+				a.c.Send(a.c.Request(`"l"`, "subscriptions/listen",
+					`{"notifications":{"toolsListChanged":true}}`))
+				if _, err := a.c.AwaitMethod(harness.Context(t), mark,
+					"notifications/subscriptions/acknowledged"); err != nil {
+					t.Fatal(err)
+				}
+			}
 			if isListed() {
 				t.Fatal("the poisoned tool is listed")
 			}
@@ -127,7 +156,32 @@ func TestGatekitAllow(t *testing.T) {
 				!strings.Contains(string(m.Raw), `"id":"`+evil+`"`) {
 				t.Errorf("the hidden tool returned %s, want a denial with the id %s", m.Raw, evil)
 			}
+			a.allow(evil, "--once")
+			a.wantChangedLists(1)
+			if !isListed() {
+				t.Error("the tool that is allowed once is not listed")
+			}
+			a.wantAllowed(evil)
+			if m := a.call("box__evil", `{}`); harness.IsDenied(m) {
+				t.Errorf("the tool that is allowed once returned %s", m.Raw)
+			}
+			a.wantChangedLists(2)
+			if isListed() {
+				t.Error("the tool is listed after its only use")
+			}
+			a.allow(evil, "--for", "4s")
+			a.wantChangedLists(4) // at the beginning and at the end
+			if isListed() {
+				t.Error("the tool is listed after its allowance has expired")
+			}
 			a.allow(evil)
+			a.wantChangedLists(5)
+			if out, err := a.run("allow", "remove", evil); err != nil {
+				t.Errorf("gatekit allow remove: %v: %s", err, out)
+			}
+			a.wantChangedLists(6)
+			a.allow(evil)
+			a.wantChangedLists(7)
 			if !isListed() {
 				t.Error("the allowed tool is not listed")
 			}
@@ -199,7 +253,9 @@ func TestGatekitAllow(t *testing.T) {
 					events = append(events, r.Action+" "+strings.Fields(r.Reason)[1])
 				}
 			}
-			if want := []string{"allow " + evil, "allow " + key, "allow " + mail,
+			if want := []string{"allow " + evil, "allow " + evil, "disallow " + evil + ":",
+				"allow " + evil, "disallow " + evil + ":", "allow " + evil, "allow " + key,
+				"allow " + mail,
 				"disallow " + mail + ":"}; !slices.Equal(events, want) {
 				t.Errorf("the recorded events are %q, want %q", events, want)
 			}

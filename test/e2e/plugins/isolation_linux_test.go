@@ -252,7 +252,7 @@ func TestLargeMessagesHurtNobodyElse(t *testing.T) {
 	}
 	web := httptest.NewServer(bad)
 	t.Cleanup(web.Close)
-	for _, memory := range []int{1 << 30, 128 << 20} {
+	for _, memory := range []int{1 << 30, 136 << 20} {
 		t.Run(fmt.Sprintf("%d MiB for plugins", memory>>20), func(t *testing.T) {
 			config := fmt.Sprintf("[limits]\nplugin_memory = %d\n", memory) +
 				harness.ScriptedServer("neighbour") + harness.HTTPServer("bad", web.URL)
@@ -299,7 +299,7 @@ func TestLargeMessagesHurtNobodyElse(t *testing.T) {
 					tooLarge++
 				}
 			}
-			if want := map[int]int{1 << 30: 0, 128 << 20: 7}[memory]; tooLarge != want {
+			if want := map[int]int{1 << 30: 0, 136 << 20: 7}[memory]; tooLarge != want {
 				t.Errorf("%d messages were too large to judge, want %d", tooLarge, want)
 			}
 			if now := g.PluginPIDs(); !slices.Equal(now, processes) {

@@ -61,7 +61,8 @@ func withURI(method, uri string) request { return request{method, `{"uri":"s+` +
 // allRules has every rule of the library. With these settings, each rule denies some requests that
 // all other rules allow.
 var allRules = map[string]string{
-	"tools/allowlist":  `tools = ["get", "put", "run", "fetch", "result", "ask", "mail", "web", "send", "seldom", "update"]`,
+	"tools/allowlist":  `tools = ["get", "put", "run", "fetch", "result", "ask", "mail", "web", "send", "seldom", "update", "admin"]`,
+	"principal/allow":  `grants = [{ principals = ["*"], servers = ["s"], tools = ["[!a]*", "ask"], prompts = ["*"], resources = ["*"] }]`,
 	"skills/allowlist": `skills = ["good"]`,
 	"tools/readonly":   `except = ["[!p]*"]`,
 	"tools/arguments":  `rules = [{ tools = ["run"], argument = "ref", pattern = "[a-z/-]+", max_length = 20, no_leading_dash = true }, { tools = ["fetch"], argument = "from", hosts = ["*.example.com"] }]`,
@@ -92,6 +93,9 @@ var ruleCases = []struct {
 			toolCall("get__x", `{}`),
 			toolCall("gеt", `{}`),
 		},
+		[]request{toolCall("get", `{}`)}},
+	{"principal/allow",
+		[]request{toolCall("admin", `{}`)},
 		[]request{toolCall("get", `{}`)}},
 	{"skills/allowlist",
 		[]request{

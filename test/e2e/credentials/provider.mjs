@@ -1,0 +1,71 @@
+// usage: node provider.mjs OIDC_PROVIDER SECONDS REFRESHED
+//
+// Runs the authorization server in the file OIDC_PROVIDER on a free loopback port. Access tokens of
+// a login are valid for SECONDS, refreshed ones for REFRESHED seconds. Everybody can log in, with any name and
+// password. The first line of stdout is the issuer. Each further line is a successful grant, a
+// revocation or a registration.
+import { createServer } from 'node:http'
+import { pathToFileURL } from 'node:url'
+
+const [file, seconds, refreshed] = process.argv.slice(2)
+const { Provider } = await import(pathToFileURL(file))
+
+const server = createServer()
+await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve))
+const issuer = `http://127.0.0.1:${server.address().port}`
+
+const provider = new Provider(issuer, {
+  clients: [
+    {
+      client_id: 'gatekit',
+      client_secret: 's3cret-of-gatekit',
+      application_type: 'native',
+      redirect_uris: ['http://127.0.0.1/callback'],
+      grant_types: ['authorization_code', 'refresh_token'],
+      response_types: ['code'],
+      token_endpoint_auth_method: 'client_secret_basic',
+    },
+    {
+      client_id: 'server', // introspects
+      client_secret: 'server',
+      redirect_uris: [],
+      response_types: [],
+      grant_types: [],
+    },
+  ],
+  scopes: ['openid', 'offline_access', 'read', 'write'],
+  pkce: { required: () => true },
+  rotateRefreshToken: true,
+  findAccount: (_, id) => ({ accountId: id, claims: () => ({ sub: id }) }),
+  features: {
+    clientIdMetadataDocument: { enabled: true, ack: 'draft-02' },
+    devInteractions: { enabled: true },
+    registration: { enabled: true },
+    revocation: { enabled: true },
+    introspection: { enabled: true, allowedPolicy: (_, client) => client.clientId === 'server' },
+    resourceIndicators: {
+      enabled: true,
+      useGrantedResource: () => true,
+      getResourceServerInfo: (ctx, resource) => ({
+        scope: 'read write',
+        audience: resource,
+        accessTokenFormat: 'opaque',
+        accessTokenTTL: Number(
+          ctx.oidc.params?.grant_type === 'refresh_token' ? refreshed : seconds,
+        ),
+      }),
+    },
+  },
+  // The dispatcher of the provider refuses loopback addresses, where the tests publish documents.
+  fetch: (url, options) => fetch(url, { ...options, dispatcher: undefined }),
+  cookies: { keys: ['test'] },
+  jwks: undefined,
+})
+
+provider.on('grant.success', (ctx) => console.log(`grant ${ctx.oidc.params.grant_type}`))
+provider.on('grant.revoked', () => console.log('revoked'))
+provider.on('registration_create.success', () => console.log('registration'))
+provider.on('server_error', (_, err) => console.error(err))
+
+server.on('request', provider.callback())
+console.log(issuer)

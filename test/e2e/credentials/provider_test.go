@@ -1,0 +1,234 @@
+package credentials
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"gatekit/test/harness"
+	"gatekit/test/peers"
+
+	"github.com/modelcontextprotocol/go-sdk/auth"
+)
+
+// provider is a running oidc-provider, a certified authorization server.
+type provider struct {
+	t      *testing.T
+	issuer string
+
+	mu     sync.Mutex
+	events []string
+}
+
+// startProvider starts an oidc-provider. The access tokens of a login are valid for some seconds,
+// refreshed ones for an hour. env is added to its environment.
+func startProvider(t *testing.T, seconds int, env ...string) *provider {
+	t.Helper()
+	return startProviderWith(t, seconds, 3600, env...)
+}
+
+// startProviderWith is startProvider with a time in seconds for refreshed tokens.
+func startProviderWith(t *testing.T, seconds, refreshed int, env ...string) *provider {
+	t.Helper()
+	library := peers.Node(t).Path("oidc-provider", "lib", "index.js")
+	script := filepath.Join(peers.Top(), "test", "e2e", "credentials", "provider.mjs")
+	cmd := exec.Command("node", script, library, fmt.Sprint(seconds), fmt.Sprint(refreshed))
+	cmd.Env = append(cmd.Environ(), env...)
+	cmd.Stderr = io.Discard // warnings that it is not for production
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	p := &provider{t: t}
+	if lines.Scan() {
+		p.issuer = lines.Text()
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for lines.Scan() {
+			p.mu.Lock()
+			p.events = append(p.events, lines.Text())
+			p.mu.Unlock()
+		}
+	}()
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		<-done
+		cmd.Wait()
+	})
+	if !strings.HasPrefix(p.issuer, "http://") {
+		t.Fatalf("oidc-provider did not start, and printed %q", p.issuer)
+	}
+	return p
+}
+
+// count returns how often an event has happened.
+func (p *provider) count(event string) (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, e := range p.events {
+		if e == event {
+			n++
+		}
+	}
+	return n
+}
+
+// check asks the provider about a token, as the protected server does.
+func (p *provider) check(token, resource string) (*auth.TokenInfo, error) {
+	r, err := http.NewRequest(http.MethodPost, p.issuer+"/token/introspection",
+		strings.NewReader(url.Values{"token": {token}}.Encode()))
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	r.SetBasicAuth("server", "server")
+	r.Close = true // a POST on a connection that the provider closes when idle could fail
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	var about struct {
+		Active          bool
+		Sub, Aud, Scope string
+		Exp             int64
+		ClientID        string `json:"client_id"`
+	}
+	if err := json.NewDecoder(answer.Body).Decode(&about); err != nil {
+		return nil, err
+	}
+	if !about.Active || about.Aud != resource {
+		return nil, auth.ErrInvalidToken
+	}
+	return &auth.TokenInfo{UserID: about.Sub, Scopes: strings.Fields(about.Scope),
+		Expiration: time.Unix(about.Exp, 0)}, nil
+}
+
+var formAction = regexp.MustCompile(`action="([^"]*)"`)
+
+// browse opens a page of the provider as a browser does, logs in with a name, consents, and follows
+// the redirect to Gatekit. It returns the text of the last page.
+func (p *provider) browse(page, name string) string {
+	p.t.Helper()
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	browser := &http.Client{Jar: jar, Timeout: harness.Patience}
+	answer, err := browser.Get(page)
+	for _, form := range []url.Values{{"prompt": {"login"}, "login": {name}, "password": {"x"}},
+		{"prompt": {"consent"}}} {
+		text := p.read(answer, err)
+		action := formAction.FindStringSubmatch(text)
+		if action == nil || !strings.Contains(text, fmt.Sprintf(`value="%s"`, form.Get("prompt"))) {
+			p.t.Fatalf("%s has no form to %s:\n%s", answer.Request.URL.Path, form.Get("prompt"),
+				text)
+		}
+		to, parseErr := answer.Request.URL.Parse(action[1])
+		if parseErr != nil {
+			p.t.Fatal(parseErr)
+		}
+		answer, err = browser.PostForm(to.String(), form)
+	}
+	return p.read(answer, err)
+}
+
+func (p *provider) read(answer *http.Response, err error) string {
+	p.t.Helper()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	b, err := io.ReadAll(answer.Body)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return string(b)
+}
+
+// gatekit runs a command of gatekit beside a running one, and returns its output and exit code.
+func gatekit(t *testing.T, dir string, args ...string) (string, int) {
+	t.Helper()
+	cmd := command(t, dir, args...)
+	out, err := cmd.CombinedOutput()
+	if cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return string(out), cmd.ProcessState.ExitCode()
+}
+
+func command(t *testing.T, dir string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(harness.Context(t), peers.Gatekit(t), args...)
+	cmd.Dir = dir
+	cmd.Env = append(cmd.Environ(), stateIn(dir))
+	return cmd
+}
+
+// stateIn returns the variable of the environment for the state folder of a test.
+func stateIn(dir string) string { return "XDG_STATE_HOME=" + filepath.Join(dir, "state") }
+
+// logIn runs gatekit auth login, and is its user. It returns the output.
+func (p *provider) logIn(t *testing.T, dir, name string, args ...string) string {
+	t.Helper()
+	page, out, code := p.tryLogIn(t, dir, name, args...)
+	if code != 0 || !strings.Contains(page, "You are logged in") {
+		t.Fatalf("gatekit auth login: exit code %d\n%s\nthe last page is %s", code, out, page)
+	}
+	return out
+}
+
+// tryLogIn is logIn for a login that may fail. It returns the last page that the user sees.
+func (p *provider) tryLogIn(t *testing.T, dir, name string, args ...string) (page, output string,
+	code int) {
+	t.Helper()
+	cmd := command(t, dir, append([]string{"auth", "login"}, args...)...)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stderr harness.Output
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		fmt.Fprintln(&text, lines.Text())
+		if strings.HasPrefix(lines.Text(), "  http") {
+			page = p.browse(strings.TrimSpace(lines.Text()), name)
+		}
+	}
+	cmd.Wait()
+	return page, text.String() + stderr.String(), cmd.ProcessState.ExitCode()
+}
+
+// tokensSeen returns the different tokens that the server has got.
+func (p *protected) tokensSeen() (tokens []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, seen := range p.seen {
+		if token, ok := strings.CutPrefix(seen, "Bearer "); ok && !slices.Contains(tokens, token) {
+			tokens = append(tokens, token)
+		}
+	}
+	return tokens
+}

@@ -138,8 +138,7 @@ func (i *isolated) release(process *pluginProcess, works bool) {
 	i.next()
 }
 
-// next gives the process to the next request, or starts the process. Origins that have ended no
-// process come first, and then small messages, which take the least time. The caller holds i.mu.
+// next gives the process to the next request, or starts the process. The caller holds i.mu.
 func (i *isolated) next() {
 	if i.busy || len(i.waiting) == 0 || i.closed {
 		return
@@ -158,6 +157,13 @@ func (i *isolated) next() {
 		})
 		return
 	}
+	i.takeTurn().granted <- grant{process: i.process}
+}
+
+// takeTurn removes the next turn from the waiting ones, and returns it. There must be one. Messages
+// of origins that have ended no process come first; of these, small messages, which take the least
+// time. The caller holds i.mu.
+func (i *isolated) takeTurn() *turn {
 	t := slices.MinFunc(i.waiting, func(a, b *turn) int {
 		offendsA, offendsB := i.offenses.has(a.message), i.offenses.has(b.message)
 		if offendsA != offendsB {
@@ -170,7 +176,7 @@ func (i *isolated) next() {
 	})
 	at := slices.Index(i.waiting, t)
 	i.waiting = slices.Delete(i.waiting, at, at+1)
-	t.granted <- grant{process: i.process}
+	return t
 }
 
 // start starts the process. If that fails, all waiting requests fail.

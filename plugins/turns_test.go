@@ -2,6 +2,9 @@ package plugins
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -65,4 +68,34 @@ func TestGivenUpTurns(t *testing.T) {
 			}
 		})
 	})
+}
+
+// The messages that wait get the process one after the other: small messages first, and messages of
+// an origin that has ended a process last.
+func TestOrderOfTurns(t *testing.T) {
+	i := &isolated{}
+	message := func(server string, size int) *mcp.Message {
+		m := mcp.NewRequest("1", "tools/call", []byte(`{"name":"x","pad":`+
+			string(mcp.Quote(strings.Repeat("x", size)))+`}`))
+		m.Server, m.Direction = server, mcp.ToServer
+		return m
+	}
+	i.offenses.add(message("offender", 0), false)
+	names := map[*turn]string{}
+	for _, w := range []struct {
+		server string
+		size   int
+	}{{"a", 3000}, {"offender", 10}, {"a", 1000}, {"b", 2000}, {"offender", 1}} {
+		next := &turn{message: message(w.server, w.size)}
+		names[next] = fmt.Sprintf("%s %d", w.server, w.size)
+		i.waiting = append(i.waiting, next)
+	}
+	var order []string
+	for len(i.waiting) > 0 {
+		order = append(order, names[i.takeTurn()])
+	}
+	want := []string{"a 1000", "b 2000", "a 3000", "offender 1", "offender 10"}
+	if !slices.Equal(order, want) {
+		t.Errorf("the messages get the process in the order %q, want %q", order, want)
+	}
 }

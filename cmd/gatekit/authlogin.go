@@ -68,6 +68,7 @@ func oneServer(cmd *cobra.Command, args []string) error {
 func (p *program) authLogin() *cobra.Command {
 	l := &loginCommand{}
 	var port uint16
+	var onDevice bool
 	c := &cobra.Command{
 		Use:   "login SERVER",
 		Short: "Log in to a server",
@@ -76,6 +77,9 @@ address of a page of the server's authorization server. Open it in a browser on 
 log in there. Gatekit never sees your password. The page sends the browser back to a port of this
 machine, where login waits for it.
 
+With --device, the browser can be on any device: login prints the address of a page and a code to
+enter there. Not all authorization servers offer this. Never enter a code that somebody sent you.
+
 The tokens are encrypted and stored in the folder of [tokens]. Only requests of the principal use
 them, and only the server gets them. Without --principal, the login is that of the local user: of
 clients over stdio, and of all clients without [listen.auth]. With per = "gatekit", all principals
@@ -83,6 +87,7 @@ use it. A running Gatekit uses the login at once.
 
 The login is recorded in the audit log before it takes effect.`,
 		Example: `  gatekit auth login github
+  gatekit auth login github --device
   gatekit auth login github --principal 'https://login.example#ann'`,
 		Args: oneServer,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -93,12 +98,17 @@ The login is recorded in the audit log before it takes effect.`,
 			if err := checkPrincipal(l.c, l.server, l.principal); err != nil {
 				return err
 			}
+			if onDevice {
+				return l.loginOnDevice(cmd)
+			}
 			return l.login(cmd, port)
 		},
 	}
 	l.flags(c)
 	c.Flags().Uint16Var(&port, "port", 0, "`port` of this machine to which the authorization "+
 		"server sends the browser (default: a free one)")
+	c.Flags().BoolVar(&onDevice, "device", false, "log in with a browser on any device, by a code")
+	c.MarkFlagsMutuallyExclusive("port", "device")
 	return c
 }
 
@@ -113,14 +123,9 @@ func (l *loginCommand) login(cmd *cobra.Command, port uint16) error {
 	if err != nil {
 		return fmt.Errorf("begin the login at the server %q: %w", l.server.Name, err)
 	}
-	out, color := cmd.OutOrStdout(), paletteFor(cmd.OutOrStdout())
-	scopes := ""
-	if len(n.Scopes) > 0 {
-		scopes = ", and asks for the scopes " + strings.Join(n.Scopes, " ")
-	}
-	fmt.Fprintf(out, "Open this page in a browser on this machine, and log in:\n\n  %s\n\nThe "+
-		"page is of %s%s.\n", display.EscapeLine(n.URL, maxLoginText), display.EscapeLine(n.Issuer,
-		maxLoginText), display.EscapeLine(scopes, maxLoginText))
+	fmt.Fprintf(cmd.OutOrStdout(), "Open this page in a browser on this machine, and log in:\n\n"+
+		"  %s\n\nThe page is of %s.\n", display.EscapeLine(n.URL, maxLoginText),
+		describeAsker(n.Issuer, n.Scopes))
 	var r *tokenstore.Record
 	if err := callback.wait(ctx, n.Matches, func(query url.Values) (err error) {
 		r, err = n.Finish(ctx, query)
@@ -128,11 +133,49 @@ func (l *loginCommand) login(cmd *cobra.Command, port uint16) error {
 	}); err != nil {
 		return fmt.Errorf("log in to the server %q: %w", l.server.Name, err)
 	}
+	return l.reportLogin(cmd, r)
+}
+
+// loginOnDevice logs the principal in with a browser on another device.
+func (l *loginCommand) loginOnDevice(cmd *cobra.Command) error {
+	ctx := cmd.Context()
+	n, err := l.tokens.BeginDeviceLogin(ctx, l.principal)
+	if err != nil {
+		return fmt.Errorf("begin the login at the server %q: %w", l.server.Name, err)
+	}
+	out := cmd.OutOrStdout()
+	fmt.Fprintf(out, "Open this page in a browser on any device, and enter the code %s:\n\n  %s\n\n",
+		display.EscapeLine(n.Code, maxLoginText), display.EscapeLine(n.URL, maxLoginText))
+	if n.CompleteURL != "" {
+		fmt.Fprintf(out, "Or open this one, which has the code already:\n\n  %s\n\n",
+			display.EscapeLine(n.CompleteURL, maxLoginText))
+	}
+	fmt.Fprintf(out, "The page is of %s. The code is valid until %s.\n",
+		describeAsker(n.Issuer, n.Scopes), n.Expires.Local().Format(time.TimeOnly))
+	r, err := n.Finish(ctx)
+	if err != nil {
+		return fmt.Errorf("log in to the server %q: %w", l.server.Name, err)
+	}
+	return l.reportLogin(cmd, r)
+}
+
+// describeAsker returns the authorization server of a login, and the scopes that it is asked for.
+func describeAsker(issuer string, scopes []string) string {
+	text := issuer
+	if len(scopes) > 0 {
+		text += ", and asks for the scopes " + strings.Join(scopes, " ")
+	}
+	return display.EscapeLine(text, maxLoginText)
+}
+
+// reportLogin makes a running Gatekit use a login, and prints it.
+func (l *loginCommand) reportLogin(cmd *cobra.Command, r *tokenstore.Record) error {
 	if err := useLogin(l.c, l.server.Name, r.Principal); err != nil {
 		fmt.Fprintf(cmd.ErrOrStderr(), "the running Gatekit uses the login only after some "+
 			"seconds: %v\n", err)
 	}
-	_, err = fmt.Fprintf(out, "%s in to %s as %s\n", color.good("logged"), l.server.Name,
+	out := cmd.OutOrStdout()
+	_, err := fmt.Fprintf(out, "%s in to %s as %s\n", paletteFor(out).good("logged"), l.server.Name,
 		describePrincipal(l.server.Auth, r.Principal))
 	return err
 }

@@ -41,15 +41,8 @@ type Login struct {
 // the authorization server knows, or "".
 func (s *Server) BeginLogin(ctx context.Context, principal string,
 	redirect func(known string) (string, error)) (*Login, error) {
-	if err := s.askForChallenge(ctx); err != nil {
-		return nil, err
-	}
 	key := s.key(principal)
-	issuer, wanted, err := s.lastLogin(key)
-	if err != nil {
-		return nil, err
-	}
-	e, err := s.discover(ctx, s.lastChallenge(), issuer)
+	e, scopes, err := s.discoverForLogin(ctx, key)
 	if err != nil {
 		return nil, err
 	}
@@ -57,14 +50,8 @@ func (s *Server) BeginLogin(ctx context.Context, principal string,
 		return nil, fmt.Errorf("the authorization server %q does not offer PKCE with S256, "+
 			"without which codes can be stolen", e.as.Issuer)
 	}
-	page, err := url.Parse(e.as.AuthorizationEndpoint)
-	if err != nil || page.Host == "" || page.User != nil || page.Scheme != "https" &&
-		(page.Scheme != "http" || !isLoopback(page.Hostname())) {
+	if !isLoginPage(e.as.AuthorizationEndpoint) {
 		return nil, errors.New("the authorization server has no page over https to log in at")
-	}
-	scopes, err := s.scopes(e, wanted)
-	if err != nil {
-		return nil, err
 	}
 	n := &Login{Issuer: e.as.Issuer, server: s, key: key, endpoints: e, Scopes: scopes,
 		state: rand.Text(), verifier: oauth2.GenerateVerifier()}
@@ -73,7 +60,7 @@ func (s *Server) BeginLogin(ctx context.Context, principal string,
 	}
 	options := []oauth2.AuthCodeOption{oauth2.S256ChallengeOption(n.verifier),
 		oauth2.SetAuthURLParam("resource", e.resource)}
-	if s.addOfflineAccess(n) {
+	if slices.Contains(n.Scopes, offlineAccess) {
 		// OpenID Connect asks for the prompt together with the scope.
 		options = append(options, oauth2.SetAuthURLParam("prompt", "consent"))
 	}
@@ -83,26 +70,48 @@ func (s *Server) BeginLogin(ctx context.Context, principal string,
 	return n, nil
 }
 
+// discoverForLogin discovers the authorization server for a login of a principal, and returns its
+// endpoints and the scopes to ask for.
+func (s *Server) discoverForLogin(ctx context.Context, key string) (*endpoints, []string, error) {
+	if err := s.askForChallenge(ctx); err != nil {
+		return nil, nil, err
+	}
+	issuer, wanted, err := s.lastLogin(key)
+	if err != nil {
+		return nil, nil, err
+	}
+	e, err := s.discover(ctx, s.lastChallenge(), issuer)
+	if err != nil {
+		return nil, nil, err
+	}
+	scopes, err := s.scopes(e, wanted)
+	if err != nil {
+		return nil, nil, err
+	}
+	// Some authorization servers issue refresh tokens only with this scope.
+	if slices.Contains(e.as.ScopesSupported, offlineAccess) &&
+		(len(s.o.MaxScopes) == 0 || slices.Contains(s.o.MaxScopes, offlineAccess)) &&
+		!slices.Contains(scopes, offlineAccess) {
+		scopes = append(scopes, offlineAccess)
+	}
+	return e, scopes, nil
+}
+
+// isLoginPage reports whether a user can be sent to a URL of an authorization server.
+func isLoginPage(page string) bool {
+	u, err := url.Parse(page)
+	return err == nil && u.Host != "" && u.User == nil &&
+		(u.Scheme == "https" || u.Scheme == "http" && isLoopback(u.Hostname()))
+}
+
 // isLoopback reports whether a host is a loopback address or localhost.
 func isLoopback(host string) bool {
 	ip, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }
 
-// offlineAccess is the scope with which some authorization servers issue refresh tokens.
+// offlineAccess is a scope of OpenID Connect.
 const offlineAccess = "offline_access"
-
-// addOfflineAccess adds this scope if the authorization server has it and max_scopes allows it.
-func (s *Server) addOfflineAccess(n *Login) bool {
-	if !slices.Contains(n.Scopes, offlineAccess) {
-		if !slices.Contains(n.endpoints.as.ScopesSupported, offlineAccess) ||
-			len(s.o.MaxScopes) > 0 && !slices.Contains(s.o.MaxScopes, offlineAccess) {
-			return false
-		}
-		n.Scopes = append(n.Scopes, offlineAccess)
-	}
-	return true
-}
 
 // lastLogin returns the authorization server to which the first login of the server pins all later
 // ones, or the configured one, and the scopes that the server has asked this principal for.
@@ -189,20 +198,27 @@ func (n *Login) Finish(ctx context.Context, query url.Values) (*tokenstore.Recor
 	if err != nil {
 		return fail(errors.Join(err, s.forgetUnknown(n.client, as.Issuer, err)))
 	}
-	r := s.newRecord(n.key, n.endpoints, n.client, n.Scopes, t)
+	return s.storeLogin(ctx, s.newRecord(n.key, n.endpoints, n.client, n.Scopes, t))
+}
+
+// storeLogin records and stores a login. If it cannot, it revokes the tokens.
+func (s *Server) storeLogin(ctx context.Context, r *tokenstore.Record) (*tokenstore.Record, error) {
+	key := r.Principal
 	unlock, err := s.o.Store.Lock(ctx, r.ID)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
 	// The login takes effect when it is stored. Before that, it must be recorded.
-	if err := s.event(n.key, ActionLogin, describe(r), nil); err != nil {
+	if err := s.event(key, ActionLogin, describe(r), nil); err != nil {
 		return nil, errors.Join(fmt.Errorf("record the login: %w", err), s.revoke(ctx, r))
 	}
 	if err := s.o.Store.Save(r); err != nil {
-		return fail(errors.Join(err, s.revoke(ctx, r)))
+		err = errors.Join(err, s.revoke(ctx, r))
+		return nil, errors.Join(err, s.event(key, ActionRejected,
+			"login at "+r.AuthorizationServer, err))
 	}
-	s.Forget(n.key)
+	s.Forget(key)
 	return r, nil
 }
 
@@ -268,31 +284,12 @@ func (s *Server) revoke(ctx context.Context, r *tokenstore.Record) error {
 	if token == "" {
 		token = r.Secrets.Access
 	}
-	form, client := url.Values{"token": {token}}, s.clientOf(r)
 	supported := as.RevocationEndpointAuthMethodsSupported
 	if len(supported) == 0 {
 		supported = as.TokenEndpointAuthMethodsSupported
 	}
-	method, err := authenticate(client, as.Issuer, supported, form)
-	if err != nil {
-		return err
-	}
-	if method != methodBasic {
-		form.Set("client_id", client.ID)
-	}
-	if method == methodPost {
-		form.Set("client_secret", client.Secret)
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, as.RevocationEndpoint,
-		strings.NewReader(form.Encode()))
-	if err != nil {
-		return err
-	}
-	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	if method == methodBasic {
-		request.SetBasicAuth(url.QueryEscape(client.ID), url.QueryEscape(client.Secret))
-	}
-	response, err := s.o.HTTP.Do(request)
+	response, err := s.postForm(ctx, as.RevocationEndpoint, s.clientOf(r), as.Issuer, supported,
+		url.Values{"token": {token}})
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,13 @@ var errNotThere = errors.New("there is no metadata")
 type endpoints struct {
 	resource string   // the resource identifier of the server
 	scopes   []string // that the server's metadata names
-	as       *oauthex.AuthServerMeta
+	as       *authServer
+}
+
+// authServer is the metadata of an authorization server.
+type authServer struct {
+	oauthex.AuthServerMeta
+	DeviceAuthorizationEndpoint string `json:"device_authorization_endpoint"` // RFC 8628
 }
 
 // discover returns the endpoints for a server (RFC 9728, then RFC 8414 or OpenID Connect
@@ -96,7 +102,7 @@ func (s *Server) resourceMetadataAt(ctx context.Context, at string,
 
 // authServerMetadata returns the metadata of an authorization server.
 func (s *Server) authServerMetadata(ctx context.Context,
-	issuer string) (*oauthex.AuthServerMeta, error) {
+	issuer string) (*authServer, error) {
 	u, err := url.Parse(issuer)
 	if err != nil || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil ||
 		u.Scheme != "https" && u.Scheme != "http" { // the client refuses http where it must
@@ -110,7 +116,7 @@ func (s *Server) authServerMetadata(ctx context.Context,
 		places = append(places, origin+path+"/.well-known/openid-configuration")
 	}
 	for _, at := range places {
-		var m oauthex.AuthServerMeta
+		var m authServer
 		switch err := s.getJSON(ctx, at, &m); {
 		case errors.Is(err, errNotThere):
 			continue

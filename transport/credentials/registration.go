@@ -110,9 +110,14 @@ func (s *Server) register(ctx context.Context, e *endpoints,
 			method = m
 		}
 	}
+	// A grant that the authorization server does not know could be refused, too.
+	grants := []string{grantCode, grantRefresh}
+	if e.as.DeviceAuthorizationEndpoint != "" {
+		grants = append(grants, grantDevice)
+	}
 	body, err := json.Marshal(registration{ClientName: "Gatekit", ApplicationType: "native",
-		RedirectURIs: []string{redirect}, GrantTypes: []string{grantCode, grantRefresh},
-		ResponseTypes: []string{"code"}, AuthMethod: method})
+		RedirectURIs: []string{redirect}, GrantTypes: grants, ResponseTypes: []string{"code"},
+		AuthMethod: method})
 	if err != nil {
 		return fail(err)
 	}

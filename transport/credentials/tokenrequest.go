@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -39,6 +40,7 @@ const (
 	grantClientCredentials = "client_credentials"
 	grantCode              = "authorization_code"
 	grantRefresh           = "refresh_token"
+	grantDevice            = "urn:ietf:params:oauth:grant-type:device_code"
 	jwtAssertion           = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 	assertionTime          = time.Minute // how long a client assertion is valid
 )
@@ -128,6 +130,33 @@ func authenticate(client Client, issuer string, supported []string,
 	}
 	return "", fmt.Errorf("the authorization server accepts no client secret, only %.200q",
 		supported)
+}
+
+// postForm sends a form to an endpoint of an authorization server, as a client that authenticates
+// with one of the supported methods. The caller closes the body of the response.
+func (s *Server) postForm(ctx context.Context, endpoint string, client Client, issuer string,
+	supported []string, form url.Values) (*http.Response, error) {
+	method, err := authenticate(client, issuer, supported, form)
+	if err != nil {
+		return nil, err
+	}
+	if method != methodBasic {
+		form.Set("client_id", client.ID)
+	}
+	if method == methodPost {
+		form.Set("client_secret", client.Secret)
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, endpoint,
+		strings.NewReader(form.Encode()))
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	request.Header.Set("Accept", "application/json")
+	if method == methodBasic {
+		request.SetBasicAuth(url.QueryEscape(client.ID), url.QueryEscape(client.Secret))
+	}
+	return s.o.HTTP.Do(request)
 }
 
 // errorCode returns the code of an error if it can be shown: others wrote it.

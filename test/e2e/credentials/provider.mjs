@@ -21,7 +21,11 @@ const provider = new Provider(issuer, {
       client_secret: 's3cret-of-gatekit',
       application_type: 'native',
       redirect_uris: ['http://127.0.0.1/callback'],
-      grant_types: ['authorization_code', 'refresh_token'],
+      grant_types: [
+        'authorization_code',
+        'refresh_token',
+        'urn:ietf:params:oauth:grant-type:device_code',
+      ],
       response_types: ['code'],
       token_endpoint_auth_method: 'client_secret_basic',
     },
@@ -40,6 +44,7 @@ const provider = new Provider(issuer, {
   features: {
     clientIdMetadataDocument: { enabled: true, ack: 'draft-02' },
     devInteractions: { enabled: true },
+    deviceFlow: { enabled: true },
     registration: { enabled: true },
     revocation: { enabled: true },
     introspection: { enabled: true, allowedPolicy: (_, client) => client.clientId === 'server' },

@@ -151,6 +151,37 @@ func (p *provider) browse(page, name string) string {
 	return p.read(answer, err)
 }
 
+var formInput = regexp.MustCompile(`<input type="hidden" name="([^"]*)" value="([^"]*)"`)
+
+// enterCode opens a page of the provider as a browser does, enters a code, logs in with a name, and
+// consents. It returns the text of the last page.
+func (p *provider) enterCode(page, code, name string) string {
+	p.t.Helper()
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	browser := &http.Client{Jar: jar, Timeout: harness.Patience}
+	answer, err := browser.Get(page)
+	for _, entered := range []url.Values{{"user_code": {code}}, {"confirm": {"yes"}},
+		{"login": {name}, "password": {"x"}}, {}} {
+		text := p.read(answer, err)
+		action := formAction.FindStringSubmatch(text)
+		if action == nil {
+			p.t.Fatalf("%s has no form for %v:\n%s", answer.Request.URL.Path, entered, text)
+		}
+		for _, hidden := range formInput.FindAllStringSubmatch(text, -1) {
+			entered.Set(hidden[1], hidden[2])
+		}
+		to, parseErr := answer.Request.URL.Parse(action[1])
+		if parseErr != nil {
+			p.t.Fatal(parseErr)
+		}
+		answer, err = browser.PostForm(to.String(), entered)
+	}
+	return p.read(answer, err)
+}
+
 func (p *provider) read(answer *http.Response, err error) string {
 	p.t.Helper()
 	if err != nil {

@@ -92,7 +92,7 @@ the issuer about the token if the configuration says so. It never prints the tok
 			if err != nil {
 				return err
 			}
-			a, err := newAuthenticator(cfg, revoked, p.log)
+			a, err := newAuthenticator(cfg, revoked, nil, p.log)
 			if err != nil {
 				return err
 			}

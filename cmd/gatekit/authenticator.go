@@ -15,15 +15,17 @@ import (
 )
 
 // newAuthenticator returns what authenticates the clients of the HTTP listener. It returns nil if
-// the configuration has no [listen.auth]: then every client is the one local user.
-func newAuthenticator(c *config.Config, revoked *auth.Revocations,
+// the configuration has no [listen.auth]: then every client is the one local user. keepTokens reports
+// whether the last tokens of clients are kept; it may be nil.
+func newAuthenticator(c *config.Config, revoked *auth.Revocations, keepTokens func() bool,
 	log *slog.Logger) (*auth.Authenticator, error) {
 	from := c.Listen.Auth
 	if from == nil {
 		return nil, nil
 	}
 	o := auth.Options{Resource: c.Listen.Resource(), Path: c.Listen.Path, Scopes: from.Scopes,
-		Skew: from.Skew, Anonymous: from.Anonymous, Revocations: revoked, Log: log}
+		Skew: from.Skew, Anonymous: from.Anonymous, KeepTokens: keepTokens, Revocations: revoked,
+		Log: log}
 	for _, i := range from.Issuers {
 		issuer, err := authIssuer(i)
 		if err != nil {
@@ -39,6 +41,15 @@ func newAuthenticator(c *config.Config, revoked *auth.Revocations,
 		o.Certificates = &auth.Certificates{Subject: m.Subject, Trust: m.Trust}
 	}
 	return auth.New(o)
+}
+
+// lastToken returns the last access token of a principal, or "" if there is none.
+func (g *gateway) lastToken(principal string) string {
+	a := g.auth.Load()
+	if a == nil {
+		return ""
+	}
+	return a.LastToken(principal)
 }
 
 // authIssuer returns an issuer as package auth wants it.

@@ -434,7 +434,7 @@ func (p *program) openServer(ctx context.Context, s config.Server,
 	if s.HasLogins() { // a login may have to be refreshed
 		event = loginRecorder(c, s.Name, "gatekit check or gatekit pin")
 	}
-	tokens, err := newCredentials(s, c, event)
+	tokens, err := newCredentials(s, c, nil, event)
 	if err != nil {
 		return nil, err
 	}

@@ -12,9 +12,10 @@ import (
 	"gatekit/transport/tokenstore"
 )
 
-// newCredentials returns the credentials for a server, or nil if the server needs no tokens.
-func newCredentials(s config.Server, c *config.Config, event func(principal, action, reason string,
-	err error) error) (*credentials.Server, error) {
+// newCredentials returns the credentials for a server, or nil if the server needs no tokens. The
+// function subject returns the last access token of a principal, for exchanges; nil without clients.
+func newCredentials(s config.Server, c *config.Config, subject func(principal string) string,
+	event func(principal, action, reason string, err error) error) (*credentials.Server, error) {
 	if s.Auth == nil || s.Auth.Type == "headers" {
 		return nil, nil
 	}
@@ -60,6 +61,8 @@ func newCredentials(s config.Server, c *config.Config, event func(principal, act
 		Client: credentials.Client{ID: a.Client.ID, Secret: string(a.Client.Secret),
 			Key: []byte(a.Client.Key)},
 		Issuer:    a.Issuer,
+		Audience:  a.Audience,
+		Subject:   subject,
 		Scopes:    a.Scopes,
 		MaxScopes: a.MaxScopes,
 		HTTP:      client,

@@ -21,6 +21,7 @@ import (
 	"gatekit/plugins"
 	"gatekit/policies"
 	"gatekit/transport"
+	"gatekit/transport/auth"
 )
 
 // gateway runs a configuration: the audit log, the servers, the plugins and policies, the proxy
@@ -51,6 +52,10 @@ type gateway struct {
 
 	// clients is the listener for HTTP clients; nil until it is bound.
 	clients atomic.Pointer[transport.HTTPServer]
+	// auth authenticates HTTP clients; nil until then, and without [listen.auth].
+	auth atomic.Pointer[auth.Authenticator]
+	// exchanges is set when the tokens of clients are exchanged for at least one server.
+	exchanges atomic.Bool
 
 	// servers holds the servers of the active configuration. Readers that must not wait for mu use
 	// it.

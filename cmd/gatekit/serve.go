@@ -79,10 +79,12 @@ func (l *listeners) bindClients(context.Context) (err error) {
 				return err
 			}
 		}
-		l.auth, err = newAuthenticator(l.config, l.control.revocations, l.gateway.log)
+		l.auth, err = newAuthenticator(l.config, l.control.revocations,
+			l.gateway.exchanges.Load, l.gateway.log)
 		if err != nil {
 			return err
 		}
+		l.gateway.auth.Store(l.auth)
 		l.clients, err = l.gateway.listen(l.config, l.auth)
 		l.gateway.clients.Store(l.clients)
 	}

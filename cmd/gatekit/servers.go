@@ -46,9 +46,12 @@ func (s *server) forProxy() proxy.Upstream {
 
 func (s *server) start(context.Context) error {
 	g := s.gateway
+	if a := s.config.Auth; a != nil && a.Type == "exchange" {
+		g.exchanges.Store(true)
+	}
 	var err error
-	if s.credentials, err = newCredentials(s.config, g.active.config, func(principal, action,
-		reason string, err error) error {
+	if s.credentials, err = newCredentials(s.config, g.active.config, g.lastToken, func(principal,
+		action, reason string, err error) error {
 		return g.recording.credentialsEvent(s.config.Name, principal, action, reason, err)
 	}); err != nil {
 		return err

@@ -11,8 +11,9 @@ import (
 // token or cookie never reaches it.
 type ServerAuth struct {
 	// Type is how Gatekit authenticates: headers (by the configured headers, if any),
-	// client_credentials (with a token that Gatekit gets for itself, for all clients) or oauth
-	// (with a token of a user, who logs in with gatekit auth login). Default: headers.
+	// client_credentials (with a token that Gatekit gets for itself, for all clients), oauth (with
+	// a token of a user, who logs in with gatekit auth login) or exchange (with a token that the
+	// issuer issues in exchange for the access token of the client, RFC 8693). Default: headers.
 	Type string `toml:"type"`
 	// Per is whose login a request uses, with type = "oauth": principal (the login of the principal
 	// that sends it) or gatekit (one login, for all principals). Default: principal.
@@ -22,6 +23,9 @@ type ServerAuth struct {
 	// needs it. Default: the first issuer of the server's metadata at the first login of a
 	// principal, and after that the issuer of this login.
 	Issuer string `toml:"issuer"`
+	// Audience is the name of the server at the issuer, with type = "exchange". Default: none; the
+	// issuer chooses the audience by the server's URL (the parameter resource).
+	Audience string `toml:"audience"`
 	// Register lets Gatekit register itself at the authorization server, with type = "oauth"
 	// (dynamic client registration, RFC 7591). If the client has an id, this must be the URL of a
 	// client metadata document, and Gatekit registers itself where such documents are not read.
@@ -62,7 +66,8 @@ func (l *loader) checkServerAuth(s *Server, n *node) {
 		return
 	}
 	a, at, name := s.Auth, n.lookup("auth"), "server."+s.Name+".auth"
-	l.checkOneOf(&a.Type, at, name, "type", "headers", "client_credentials", "oauth")
+	l.checkOneOf(&a.Type, at, name, "type", "headers", "client_credentials", "oauth",
+		"exchange")
 	if s.URL == "" && !l.isUnknown(n, "url") {
 		l.errorf(at, "[%s] applies to a server with a url, and this one has a command: its "+
 			"credentials come from env", name)
@@ -90,6 +95,9 @@ func (l *loader) checkServerAuth(s *Server, n *node) {
 		if at.has(key) && a.Type != "oauth" && !l.isUnknown(at, "type") {
 			l.errorf(at.lookup(key), `%s.%s needs type = "oauth"`, name, key)
 		}
+	}
+	if at.has("audience") && a.Type != "exchange" && !l.isUnknown(at, "type") {
+		l.errorf(at.lookup("audience"), `%s.audience needs type = "exchange"`, name)
 	}
 	l.checkAuthClient(a, at, name)
 	l.checkAuthIssuer(a, at, name)
@@ -135,7 +143,7 @@ func (l *loader) checkAuthClient(a *ServerAuth, at *node, name string) {
 	case hasSecret && hasKey:
 		l.errorf(client.lookup("key"), "%s.client has both a secret and a key: remove one of them",
 			name)
-	case !hasSecret && !hasKey && !l.partial && a.Type == "client_credentials":
+	case !hasSecret && !hasKey && !l.partial && a.Type != "oauth":
 		l.errorf(at, "[%s] needs a secret or a key in client: its type is %q", name, a.Type)
 	}
 }
@@ -150,7 +158,7 @@ func isDocument(id string) bool {
 // checkAuthIssuer checks the issuer. A client with a secret needs one.
 func (l *loader) checkAuthIssuer(a *ServerAuth, at *node, name string) {
 	client := at.lookup("client")
-	needed := a.Type == "client_credentials" || client.has("secret") || client.has("key")
+	needed := a.Type != "oauth" || client.has("secret") || client.has("key")
 	if needed && !at.has("issuer") && !l.isUnknown(at, "issuer") {
 		l.errorf(at, "[%s] has no issuer: set it to the authorization server; otherwise the "+
 			"server could name another one, which would get the client's secret", name)
@@ -163,6 +171,29 @@ func (l *loader) checkAuthIssuer(a *ServerAuth, at *node, name string) {
 		u.Scheme != "https" && (u.Scheme != "http" || !isLoopback(u.Hostname())) {
 		l.errorf(at.lookup("issuer"), `%s.issuer must be a URL such as `+
 			`"https://login.example", not %q`, name, at.lookup("issuer").raw)
+	}
+}
+
+// checkExchanges checks that clients can have tokens of the issuers that are asked to exchange them.
+func (l *loader) checkExchanges(c *Config, root *node) {
+	var issuers []string
+	if c.Listen.Auth != nil {
+		for i, issuer := range c.Listen.Auth.Issuers {
+			if l.isUnknown(root.lookup("listen", "auth", "issuer").item(i), "issuer") {
+				return
+			}
+			issuers = append(issuers, issuer.Issuer)
+		}
+	}
+	for _, s := range c.Servers {
+		if s.Auth == nil || s.Auth.Type != "exchange" || s.Auth.Issuer == "" {
+			continue
+		}
+		at := root.lookup("server", s.Name, "auth", "issuer")
+		if !l.hasErrorAt(at) && !slices.Contains(issuers, s.Auth.Issuer) {
+			l.errorf(at, "server.%s.auth.issuer exchanges the tokens of clients, and no "+
+				"[[listen.auth.issuer]] has the issuer %q", s.Name, at.raw)
+		}
 	}
 }
 

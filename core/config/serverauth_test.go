@@ -20,7 +20,7 @@ func TestMistakesInServerCredentialsAreReported(t *testing.T) {
 	type test struct{ name, doc, want string } // want has the beginning of each mistake in a line
 	tests := []test{
 		{"an unknown type", authOf(https, `type = "forward"`, issuer, client),
-			`4:1: server.a.auth.type must be one of "headers", "client_credentials", "oauth", not`},
+			`4:1: server.a.auth.type must be one of "headers", "client_credentials", "oauth", "exchange", not`},
 		{"a server with a command", "[server.a]\ncommand = \"x\"\n[server.a.auth]\n" + typ,
 			`3:1: [server.a.auth] applies to a server with a url`},
 		{"settings that need another type", authOf(https, client, `type = "headers"`),
@@ -56,6 +56,17 @@ func TestMistakesInServerCredentialsAreReported(t *testing.T) {
 		{"oauth with a document, a secret and register", authOf(https, oauth, issuer,
 			`client = { id = "https://gatekit.example/client.json", secret = "s" }`,
 			`register = true`), `7:1: server.a.auth.register is for a Gatekit without a client`},
+		{"an exchange of tokens that no client has", authOf(https, `type = "exchange"`, issuer,
+			client), `5:1: server.a.auth.issuer exchanges the tokens of clients, and no ` +
+			`[[listen.auth.issuer]] has the issuer "https://login.example"`},
+		{"an exchange without issuer and client", authOf(https, `type = "exchange"`),
+			"3:1: [server.a.auth] has no client id\n3:1: [server.a.auth] needs a secret or a key " +
+				"in client: its type is \"exchange\"\n3:1: [server.a.auth] has no issuer"},
+		{"an exchange with settings of logins", authOf(https, `type = "exchange"`, client, issuer,
+			`per = "gatekit"`), `6:1: server.a.auth.issuer exchanges` + "\n" +
+			`7:1: server.a.auth.per needs type = "oauth"`},
+		{"an audience without exchange", authOf(https, typ, client, issuer, `audience = "x"`),
+			`7:1: server.a.auth.audience needs type = "exchange"`},
 		{"an unknown per", authOf(https, oauth, `register = true`, `per = "user"`),
 			`6:1: server.a.auth.per must be one of "principal", "gatekit", not "user"`},
 		{"per without oauth", authOf(https, typ, client, issuer, `per = "gatekit"`),

@@ -535,6 +535,38 @@ func TestRememberedTokensAreBounded(t *testing.T) {
 	}
 }
 
+func TestLastToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		keeps := true
+		a, ia, ib := start(t, func(o *auth.Options) { o.KeepTokens = func() bool { return keeps } })
+		expiry := map[string]any{"exp": time.Now().Add(time.Minute).Unix()}
+		first := ia.Token("a2", ia.Claims(resource, nil))
+		other := ib.Token("b1", ib.Claims(resource, nil))
+		last := ia.Token("a2", ia.Claims(resource, expiry))
+		refused := ia.Token("a2", ia.Claims("https://other.example", nil))
+		for _, tt := range []struct {
+			token string
+			want  int
+		}{{first, 200}, {other, 200}, {last, 200}, {refused, 401}} {
+			if got := status(a, tt.token); got != tt.want {
+				t.Fatalf("got status %d, want %d", got, tt.want)
+			}
+		}
+		ann, same := ia.URL+"#ann", ib.URL+"#ann"
+		if a.LastToken(ann) != last || a.LastToken(same) != other || a.LastToken("") != "" {
+			t.Error("a principal does not have the token of its last request")
+		}
+		time.Sleep(91 * time.Second)
+		if a.LastToken(ann) != "" || a.LastToken(same) != other {
+			t.Error("an expired token is still there, or another one is not")
+		}
+		keeps = false
+		if got := status(a, first); got != 200 || a.LastToken(ann) != "" {
+			t.Errorf("got status %d and the token %q, want 200 and none", got, a.LastToken(ann))
+		}
+	})
+}
+
 func TestMetadataOfAnotherIssuerIsNotUsed(t *testing.T) {
 	ia, ib := issuertest.New(loginA+"/other"), issuertest.New(loginB)
 	ia.AddKey("a1", "ES256")

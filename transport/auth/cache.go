@@ -9,41 +9,44 @@ import (
 // cacheSize bounds the number of verified tokens that are remembered, twice.
 const cacheSize = 10_000
 
-// cache remembers verified tokens by their digest. When recent is full, it becomes old, and the
-// tokens in old that were not used since are forgotten.
-type cache struct {
+// cache remembers values about tokens. When recent is full, it becomes old, and the values in old
+// that were not used since are forgotten.
+type cache[K comparable, V interface{ isGood(now time.Time) bool }] struct {
 	size int // of recent
 
 	mu          sync.Mutex
-	recent, old map[[sha256.Size]byte]*verified
+	recent, old map[K]V
 }
 
-// find returns the token that was verified, if the result still counts.
-func (c *cache) find(digest [sha256.Size]byte, now time.Time) *verified {
+// verifiedTokens remembers verified tokens by their digest.
+type verifiedTokens = cache[[sha256.Size]byte, *verified]
+
+// find returns the value of a key, if it still counts, or else the zero value.
+func (c *cache[K, V]) find(key K, now time.Time) (none V) {
 	c.mu.Lock()
-	v, ok := c.recent[digest]
+	v, ok := c.recent[key]
 	if !ok {
-		if v, ok = c.old[digest]; ok {
-			c.put(digest, v)
+		if v, ok = c.old[key]; ok {
+			c.put(key, v)
 		}
 	}
 	c.mu.Unlock()
 	if !ok || !v.isGood(now) {
-		return nil
+		return none
 	}
 	return v
 }
 
-func (c *cache) add(digest [sha256.Size]byte, v *verified) {
+func (c *cache[K, V]) add(key K, v V) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.put(digest, v)
+	c.put(key, v)
 }
 
 // put adds v to recent. The caller holds mu.
-func (c *cache) put(digest [sha256.Size]byte, v *verified) {
-	if _, ok := c.recent[digest]; !ok && len(c.recent) >= c.size || c.recent == nil {
-		c.old, c.recent = c.recent, map[[sha256.Size]byte]*verified{}
+func (c *cache[K, V]) put(key K, v V) {
+	if _, ok := c.recent[key]; !ok && len(c.recent) >= c.size || c.recent == nil {
+		c.old, c.recent = c.recent, map[K]V{}
 	}
-	c.recent[digest] = v
+	c.recent[key] = v
 }

@@ -90,7 +90,8 @@ func (s *Server) BeginDeviceLogin(ctx context.Context, principal string) (*Devic
 	}
 	if err != nil {
 		err = errors.Join(err, s.event(key, ActionRejected, "login at "+e.as.Issuer, err))
-		if refused, ok := errors.AsType[*tokenError](err); ok && refused.code == "unauthorized_client" {
+		refused, ok := errors.AsType[*tokenError](err)
+		if ok && refused.code == "unauthorized_client" {
 			err = fmt.Errorf("%w\nhint: at %s, allow the client %q logins on other devices "+
 				"(the grant device_code)", err, e.as.Issuer, n.client.ID)
 		}
@@ -99,7 +100,7 @@ func (s *Server) BeginDeviceLogin(ctx context.Context, principal string) (*Devic
 	return n, nil
 }
 
-// deviceRedirect returns the redirect URI for a registration. A login with a code is not sent to it.
+// deviceRedirect returns the redirect URI for a registration. Nothing is sent to it after the login.
 func deviceRedirect(known string) (string, error) {
 	if known != "" {
 		return known, nil

@@ -30,7 +30,10 @@ func (t inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	} else {
 		t.w.serveAuth(recorder, r)
 	}
-	return recorder.Result(), r.Context().Err()
+	if err := r.Context().Err(); err != nil {
+		return nil, err
+	}
+	return recorder.Result(), nil
 }
 
 // offersDevices makes the authorization server answer requests for a code with the members of
@@ -88,7 +91,8 @@ func TestLoginOnAnotherDevice(t *testing.T) {
 		{"entered at once", nil, []string{""}, 7 * time.Second, ""},
 		{"entered later", nil, []string{"authorization_pending", "authorization_pending", ""},
 			21 * time.Second, ""},
-		{"slow down", nil, []string{"slow_down", "authorization_pending", ""}, 31 * time.Second, ""},
+		{"slow down", nil, []string{"slow_down", "authorization_pending", ""}, 31 * time.Second,
+			""},
 		{"no interval", map[string]any{"interval": 0}, []string{""}, 5 * time.Second, ""},
 		{"declined", nil, []string{"access_denied"}, 7 * time.Second, "declined"},
 		{"expired at the server", nil, []string{"expired_token"}, 7 * time.Second, "in time"},

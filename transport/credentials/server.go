@@ -27,6 +27,9 @@ type Grant string
 const (
 	ClientCredentials Grant = "client_credentials" // Gatekit's own token, for all principals
 	AuthorizationCode Grant = "oauth"              // the user logs in
+	// The access token with which the principal asks Gatekit is exchanged for one that is for the
+	// server (RFC 8693).
+	Exchange Grant = "exchange"
 )
 
 // Actions of events.
@@ -37,6 +40,7 @@ const (
 	ActionLogout    = "logout"    // tokens are removed
 	// Gatekit registered itself at an authorization server
 	ActionRegistered = "registered"
+	ActionExchanged  = "exchanged" // the token of a principal was exchanged for another one
 )
 
 // Options configure the credentials for one server.
@@ -53,15 +57,22 @@ type Options struct {
 	// Register lets Gatekit register itself, for AuthorizationCode: if Client has no ID, or if its
 	// ID is the URL of a client metadata document. If the authorization server reads such a
 	// document, the document is used instead.
-	Register  bool
-	Issuer    string   // of the authorization server; "" for the one of the server's metadata
+	Register bool
+	Issuer   string // of the authorization server; "" for the one of the server's metadata
+	// Audience is the name of the server at the authorization server, for Exchange; "" if the
+	// server's resource identifier is enough.
+	Audience string
+	// Subject returns the last access token of a principal, for Exchange. "" means that there is
+	// none. Only principals of Issuer are asked for.
+	Subject   func(principal string) string
 	Scopes    []string // to ask for beside the scopes that the server wants
 	MaxScopes []string // if not empty, no other scopes are asked for
 
 	HTTP  *http.Client      // for URLs that servers and metadata name: it must check addresses
-	Store *tokenstore.Store // keeps logins; nil with ClientCredentials
+	Store *tokenstore.Store // keeps logins; only AuthorizationCode needs it
 	// Event, if not nil, is called with one of the actions above. A login, a logout, a
-	// registration or a token of ClientCredentials has no effect if Event returns an error.
+	// registration, or a token of ClientCredentials or Exchange has no effect if Event returns an
+	// error.
 	Event func(principal, action, reason string, err error) error
 }
 
@@ -264,9 +275,12 @@ func (s *Server) fly(ctx context.Context, key string, l *login, f *flight, stale
 	l.mu.Unlock()
 	var r *tokenstore.Record
 	var err error
-	if s.o.Grant == ClientCredentials {
+	switch s.o.Grant {
+	case ClientCredentials:
 		r, err = s.clientCredentials(ctx, f.wanted, isFirst)
-	} else {
+	case Exchange:
+		r, err = s.exchange(ctx, key, f.wanted)
+	default:
 		r, err = s.stored(ctx, key, f.wanted, stale)
 	}
 	refused := (*upstream.CredentialsError)(nil)
@@ -293,7 +307,7 @@ func (s *Server) fly(ctx context.Context, key string, l *login, f *flight, stale
 	default:
 		l.access, l.goodTill, l.scopes = r.Secrets.Access, goodTill(r), r.Scopes
 		last.failures = 0
-		if s.o.Grant != ClientCredentials {
+		if s.o.Grant == AuthorizationCode {
 			l.recheckAt = time.Now().Add(recheckAfter)
 		}
 	}

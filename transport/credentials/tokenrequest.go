@@ -40,6 +40,7 @@ const (
 	grantClientCredentials = "client_credentials"
 	grantCode              = "authorization_code"
 	grantRefresh           = "refresh_token"
+	grantExchange          = "urn:ietf:params:oauth:grant-type:token-exchange"
 	grantDevice            = "urn:ietf:params:oauth:grant-type:device_code"
 	jwtAssertion           = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 	assertionTime          = time.Minute // how long a client assertion is valid

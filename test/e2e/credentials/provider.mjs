@@ -8,12 +8,13 @@ import { createServer } from 'node:http'
 import { pathToFileURL } from 'node:url'
 
 const [file, seconds, refreshed] = process.argv.slice(2)
-const { Provider } = await import(pathToFileURL(file))
+const { Provider, errors } = await import(pathToFileURL(file))
 
 const server = createServer()
 await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve))
 const issuer = `http://127.0.0.1:${server.address().port}`
 
+const exchange = 'urn:ietf:params:oauth:grant-type:token-exchange'
 const provider = new Provider(issuer, {
   clients: [
     {
@@ -28,6 +29,21 @@ const provider = new Provider(issuer, {
       ],
       response_types: ['code'],
       token_endpoint_auth_method: 'client_secret_basic',
+    },
+    {
+      client_id: 'editor', // a client of Gatekit
+      token_endpoint_auth_method: 'none',
+      application_type: 'native',
+      redirect_uris: [],
+      response_types: [],
+      grant_types: ['urn:ietf:params:oauth:grant-type:device_code'],
+    },
+    {
+      client_id: 'exchanger', // Gatekit, where it exchanges tokens
+      client_secret: 's3cret-of-exchanger',
+      redirect_uris: [],
+      response_types: [],
+      grant_types: [exchange],
     },
     {
       client_id: 'server', // introspects
@@ -66,6 +82,35 @@ const provider = new Provider(issuer, {
   cookies: { keys: ['test'] },
   jwks: undefined,
 })
+
+provider.registerGrantType(
+  exchange,
+  async (ctx) => {
+    const { client, params } = ctx.oidc
+    const subject = await provider.AccessToken.find(params.subject_token)
+    if (!subject || params.audience !== 'box') throw new errors.InvalidGrant('unknown token')
+    const { resource } = params
+    const grant = new provider.Grant({ accountId: subject.accountId, clientId: client.clientId })
+    grant.addResourceScope(resource, 'read')
+    const token = new provider.AccessToken({
+      accountId: subject.accountId,
+      client,
+      grantId: await grant.save(),
+      gty: 'token_exchange',
+      scope: 'read',
+    })
+    const info = { scope: 'read write', audience: resource, accessTokenFormat: 'opaque' }
+    token.resourceServer = new provider.ResourceServer(resource, { ...info, accessTokenTTL: 3600 })
+    ctx.body = {
+      access_token: await token.save(),
+      issued_token_type: 'urn:ietf:params:oauth:token-type:access_token',
+      token_type: 'Bearer',
+      expires_in: token.expiration,
+      scope: 'read',
+    }
+  },
+  ['subject_token', 'subject_token_type', 'requested_token_type', 'audience', 'resource', 'scope'],
+)
 
 provider.on('grant.success', (ctx) => console.log(`grant ${ctx.oidc.params.grant_type}`))
 provider.on('grant.revoked', () => console.log('revoked'))

@@ -1,0 +1,134 @@
+package credentials
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"gatekit/test/harness"
+	"gatekit/test/mcptest"
+)
+
+const gatekitResource = "https://gatekit.example/mcp"
+
+// accessToken logs a user in as a client of Gatekit does, and returns the access token.
+func (p *provider) accessToken(name string) string {
+	p.t.Helper()
+	var answer struct {
+		DeviceCode  string `json:"device_code"`
+		UserCode    string `json:"user_code"`
+		Page        string `json:"verification_uri"`
+		AccessToken string `json:"access_token"`
+		Error       string `json:"error"`
+	}
+	post := func(path string, form url.Values) {
+		p.t.Helper()
+		form.Set("client_id", "editor")
+		form.Set("resource", gatekitResource)
+		r, err := http.PostForm(p.issuer+path, form)
+		if err := json.Unmarshal([]byte(p.read(r, err)), &answer); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	post("/device/auth", url.Values{"scope": {"read"}})
+	p.enterCode(answer.Page, answer.UserCode, name)
+	post("/token", url.Values{"grant_type": {"urn:ietf:params:oauth:grant-type:device_code"},
+		"device_code": {answer.DeviceCode}})
+	if answer.AccessToken == "" {
+		p.t.Fatalf("%s got no access token: %s", name, answer.Error)
+	}
+	return answer.AccessToken
+}
+
+// TestTokensOfClientsAreExchanged has a listener and a server with the same certified authorization
+// server. Each of two users is known to the server, and no token of a client reaches it.
+func TestTokensOfClientsAreExchanged(t *testing.T) {
+	for _, era := range []string{"legacy", "modern"} {
+		for _, revision := range harness.Revisions {
+			t.Run(era+" server, "+revision+" client", func(t *testing.T) {
+				a := startProvider(t, 3600)
+				p := protectedBy(t, a, era == "legacy")
+				dir := t.TempDir()
+				g := harness.StartHTTPIn(t, dir, fmt.Sprintf(`public_url = "https://gatekit.example"
+[[listen.auth.issuer]]
+issuer = %[1]q
+tokens = "introspection"
+introspect = { id = "server", secret = "server" }
+[server.box]
+url = %[2]q
+[server.box.auth]
+type = "exchange"
+issuer = %[1]q
+audience = "box"
+client = { id = "exchanger", secret = "s3cret-of-exchanger" }
+`, a.issuer, p.url()), stateIn(dir))
+				clients, tokens := map[string]*mcptest.Client{}, map[string]bool{}
+				for _, name := range []string{"ann", "bob"} {
+					token := a.accessToken(name)
+					tokens[token] = true
+					connection := mcptest.NewHTTP(g.URL)
+					connection.Header.Set("Authorization", "Bearer "+token)
+					connection.Header.Set("Cookie", "canary=1")
+					c := mcptest.NewClient(connection, revision)
+					t.Cleanup(func() { c.Close() })
+					harness.Handshake(t, c)
+					clients[name] = c
+				}
+				for range 3 {
+					for name, c := range clients {
+						wantUser(t, c, name)
+					}
+				}
+				if n := a.count("grant urn:ietf:params:oauth:grant-type:token-exchange"); n != 2 {
+					t.Errorf("%d tokens were exchanged, want one for each user", n)
+				}
+				for name := range clients {
+					if n := actions(g)[a.issuer+"#"+name+" exchanged"]; n != 1 {
+						t.Errorf("got %d records of an exchange for %s, want 1", n, name)
+					}
+				}
+				for _, seen := range p.tokensSeen() {
+					if tokens[seen] {
+						t.Error("the server got the token of a client")
+					}
+				}
+				wantHidden(t, g, p)
+			})
+		}
+	}
+}
+
+// TestExchangeNeedsATokenOfTheIssuer has a client with a static token, which no authorization server
+// can exchange.
+func TestExchangeNeedsATokenOfTheIssuer(t *testing.T) {
+	a := startProvider(t, 3600)
+	p := protectedBy(t, a, false)
+	dir := t.TempDir()
+	token, table := staticToken(t, "ci")
+	g := harness.StartHTTPIn(t, dir, fmt.Sprintf(`public_url = "https://gatekit.example"
+[[listen.auth.issuer]]
+issuer = %[1]q
+tokens = "introspection"
+introspect = { id = "server", secret = "server" }
+%[3]s
+[server.box]
+url = %[2]q
+[server.box.auth]
+type = "exchange"
+issuer = %[1]q
+audience = "box"
+client = { id = "exchanger", secret = "s3cret-of-exchanger" }
+`, a.issuer, p.url(), table)+harness.ScriptedServer("other"), stateIn(dir))
+	connection := mcptest.NewHTTP(g.URL)
+	connection.Header.Set("Authorization", "Bearer "+token)
+	c := mcptest.NewClient(connection, harness.Revisions[0])
+	t.Cleanup(func() { c.Close() })
+	harness.Handshake(t, c)
+	if got := whoAmI(t, c); !strings.Contains(got, "you have no access token of "+a.issuer) {
+		t.Errorf("got %s, want that there is no token to exchange", got)
+	}
+	wantHidden(t, g, p)
+}

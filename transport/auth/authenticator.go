@@ -67,7 +67,8 @@ func New(o Options) (*Authenticator, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	a := &Authenticator{o: o, issuers: map[string]*issuer{}, verified: verifiedTokens{size: cacheSize},
+	a := &Authenticator{o: o, issuers: map[string]*issuer{},
+		verified:    verifiedTokens{size: cacheSize},
 		last:        cache[string, lastToken]{size: cacheSize},
 		takesTokens: len(o.Issuers)+len(o.Tokens) > 0}
 	for _, i := range o.Issuers {

@@ -69,8 +69,8 @@ func (s *Server) BeginDeviceLogin(ctx context.Context, principal string) (*Devic
 		return nil, err
 	}
 	if e.as.DeviceAuthorizationEndpoint == "" {
-		return nil, fmt.Errorf("the authorization server %q has no logins on another device\nhint: "+
-			"log in without --device, with a browser on this machine", e.as.Issuer)
+		return nil, fmt.Errorf("the authorization server %q has no logins on another device\n"+
+			"hint: log in without --device, with a browser on this machine", e.as.Issuer)
 	}
 	n := &DeviceLogin{Issuer: e.as.Issuer, Scopes: scopes, server: s, key: key, endpoints: e}
 	for isRetry := false; ; isRetry = true {
@@ -100,7 +100,7 @@ func (s *Server) BeginDeviceLogin(ctx context.Context, principal string) (*Devic
 	return n, nil
 }
 
-// deviceRedirect returns the redirect URI for a registration. Nothing is sent to it after the login.
+// deviceRedirect returns the redirect URI for a registration. A login with a code does not use it.
 func deviceRedirect(known string) (string, error) {
 	if known != "" {
 		return known, nil

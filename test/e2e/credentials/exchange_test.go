@@ -101,8 +101,7 @@ client = { id = "exchanger", secret = "s3cret-of-exchanger" }
 	}
 }
 
-// TestExchangeNeedsATokenOfTheIssuer has a client with a static token, which no authorization server
-// can exchange.
+// TestExchangeNeedsATokenOfTheIssuer has a client with a static token, which cannot be exchanged.
 func TestExchangeNeedsATokenOfTheIssuer(t *testing.T) {
 	a := startProvider(t, 3600)
 	p := protectedBy(t, a, false)

@@ -15,8 +15,8 @@ import (
 )
 
 // newAuthenticator returns what authenticates the clients of the HTTP listener. It returns nil if
-// the configuration has no [listen.auth]: then every client is the one local user. keepTokens reports
-// whether the last tokens of clients are kept; it may be nil.
+// the configuration has no [listen.auth]: then every client is the one local user. The function
+// keepTokens reports whether the last tokens of clients are kept; it may be nil.
 func newAuthenticator(c *config.Config, revoked *auth.Revocations, keepTokens func() bool,
 	log *slog.Logger) (*auth.Authenticator, error) {
 	from := c.Listen.Auth

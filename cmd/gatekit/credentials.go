@@ -13,7 +13,7 @@ import (
 )
 
 // newCredentials returns the credentials for a server, or nil if the server needs no tokens. The
-// function subject returns the last access token of a principal, for exchanges; nil without clients.
+// function subject returns the last access token of a principal, for exchanges. It may be nil.
 func newCredentials(s config.Server, c *config.Config, subject func(principal string) string,
 	event func(principal, action, reason string, err error) error) (*credentials.Server, error) {
 	if s.Auth == nil || s.Auth.Type == "headers" {

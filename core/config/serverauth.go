@@ -174,7 +174,7 @@ func (l *loader) checkAuthIssuer(a *ServerAuth, at *node, name string) {
 	}
 }
 
-// checkExchanges checks that clients can have tokens of the issuers that are asked to exchange them.
+// checkExchanges checks that clients can have the tokens that are to be exchanged.
 func (l *loader) checkExchanges(c *Config, root *node) {
 	var issuers []string
 	if c.Listen.Auth != nil {

@@ -145,7 +145,8 @@ func (l *loginCommand) loginOnDevice(cmd *cobra.Command) error {
 	}
 	out := cmd.OutOrStdout()
 	fmt.Fprintf(out, "Open this page in a browser on any device, and enter the code %s:\n\n"+
-		"  %s\n\n", display.EscapeLine(n.Code, maxLoginText), display.EscapeLine(n.URL, maxLoginText))
+		"  %s\n\n", display.EscapeLine(n.Code, maxLoginText),
+		display.EscapeLine(n.URL, maxLoginText))
 	if n.CompleteURL != "" {
 		fmt.Fprintf(out, "Or open this one, which has the code already:\n\n  %s\n\n",
 			display.EscapeLine(n.CompleteURL, maxLoginText))

@@ -10,8 +10,9 @@ import (
 
 // CanonicalDigest returns a digest of a JSON value that does not depend on its encoding: the order
 // of members, white space and escapes make no difference. The spelling of numbers does make a
-// difference, so different integers beyond 2^53 have different digests. If raw is empty, the result
-// is the digest of the empty object.
+// difference, so different integers beyond 2^53 have different digests. A value with a lone
+// surrogate has an encoding of its own: its digest depends on every byte. If raw is empty, the
+// result is the digest of the empty object.
 func CanonicalDigest(raw []byte) ([]byte, error) {
 	v := jsontext.Value(bytes.Clone(raw))
 	if len(v) == 0 {
@@ -25,6 +26,10 @@ func CanonicalDigest(raw []byte) ([]byte, error) {
 		return nil, err
 	}
 	sum := sha256.Sum256(v)
+	if hasSurrogateEscape(raw) && !jsontext.Value(raw).IsValid() {
+		// Format has put U+FFFD in place of every lone surrogate
+		sum = sha256.Sum256(append(sum[:], raw...))
+	}
 	return sum[:], nil
 }
 

@@ -5,10 +5,11 @@
 // It promises:
 //
 //   - Gatekit and all peers find the same protocol members in an accepted message. No object, at
-//     any depth, has two members with the same name, even if the names are escaped differently. No
-//     member of the envelope, or of the first level of a body, has a name that only a careless
-//     parser would take for a name of the protocol. A careless parser ignores case, trims white
-//     space, or stops at NUL. All bytes are UTF-8.
+//     any depth, has two members with the same name, even if the names are escaped differently, or
+//     if a parser replaces lone surrogates in them. No member of the envelope, or of the first
+//     level of a body, has a name that only a careless parser would take for a name of the
+//     protocol. A careless parser ignores case, trims white space, or stops at NUL. All bytes are
+//     UTF-8.
 //   - Bytes that are not edited are forwarded unchanged. That includes white space, the order of
 //     members, the spelling of numbers and strings, and unknown members.
 //   - An edited message is valid too, and differs from the parsed message only in the edited
@@ -24,8 +25,9 @@
 //
 // The files, in reading order: message.go, construct.go, methods.go, headers.go and loglevel.go
 // (the types and tables); parse.go, scanner.go, confusable.go, embedded.go and errors.go (bytes to
-// messages); traverse.go, read.go, leaves.go and canonical.go (reading); splice.go, edit.go
-// (changing); nameplaces.go, rewritenames.go and headerannotations.go (names and headers).
+// messages); surrogatenames.go (names with lone surrogates); traverse.go, read.go, leaves.go and
+// canonical.go (reading); splice.go and edit.go (changing); nameplaces.go, rewritenames.go and
+// headerannotations.go (names and headers).
 //
 // # Why a scanner of our own
 //
@@ -42,10 +44,18 @@
 //
 // A server in JavaScript that cuts a text in the middle of an emoji sends "\ud83d". RFC 8259 allows
 // that text, and peers read it. To refuse the message would break servers that work, so its bytes
-// are forwarded unchanged. But a name with a lone surrogate is refused. A parser that reads every
-// lone surrogate as U+FFFD would find two such names equal, while another parser finds them
-// different. Text returns no string for a value with a lone surrogate, so code that compares names
-// never sees a wrong name. Code that scans content must read the raw value in that case.
+// are forwarded unchanged. Text returns no string for a value with a lone surrogate, so code that
+// compares names never sees a wrong name. Code that scans content must read the raw value in that
+// case.
+//
+// The name of a member may have a lone surrogate too. Peers in JavaScript and Python keep it. OPA
+// and other parsers in Go read it as U+FFFD, some parsers read "?", and some leave it out. With
+// {"\ud83d":1,"\ud83e":2}, a policy would see only the second member, and a server would see both.
+// So such a name is refused if one of these replacements makes it equal to another name of the
+// object, or to a name of the protocol. It is also refused in the envelope, in the first level of a
+// body, in _meta, inputRequests and inputResponses, because there the names belong to the protocol,
+// or Gatekit writes them again. In all other places it is accepted. Members and JSON pointers have
+// U+FFFD for each lone surrogate in it.
 //
 // # Why some names are refused
 //

@@ -44,7 +44,7 @@ func (m *Message) Edit(edits ...Edit) (*Message, error) {
 		edited := m.withSplices(p.splices)
 		edited.idSpan, edited.bodySpan = idAndParams(edited.raw)
 		edited.index = indexBody(edited.raw, edited.bodySpan)
-		return edited, nil
+		return edited.withCheckedNames()
 	}
 	if err := p.editValue(m.bodySpan, root); err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func (m *Message) Edit(edits ...Edit) (*Message, error) {
 	if p.indexOutdated || len(m.bodyMembers) == maxIndexed || len(m.metaMembers) == maxIndexed {
 		edited.index = indexBody(edited.raw, edited.bodySpan)
 	}
-	return edited, nil
+	return edited.withCheckedNames()
 }
 
 // idAndParams returns the spans of id and params in a raw request or notification.
@@ -238,8 +238,7 @@ func (p *editSplicer) editObject(start int, members func(func(member) bool),
 	members(func(m member) bool {
 		name := m.name.bytes(p.m.raw)
 		if m.escaped {
-			plain, _ := decodeUnquoted(name)
-			name = []byte(plain)
+			name = []byte(decodeLeniently(name))
 		}
 		err = r.next(int(m.name.from)-1, m.value, node.find(name))
 		return err == nil

@@ -54,5 +54,8 @@ func IsAnswerTo(m *Message, method string) bool {
 func embedded(id ID, rest ...[]byte) (*Message, error) {
 	b := slices.Concat([]byte(`{"jsonrpc":"2.0","id":`), []byte(id), []byte(","),
 		slices.Concat(rest...))
-	return Limits{Bytes: math.MaxInt32, Depth: math.MaxInt32, Tokens: math.MaxInt32}.Parse(b)
+	return unlimited.Parse(b)
 }
+
+// unlimited are the limits of parts of a message that is already within the limits.
+var unlimited = Limits{Bytes: math.MaxInt32, Depth: math.MaxInt32, Tokens: math.MaxInt32}

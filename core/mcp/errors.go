@@ -20,11 +20,16 @@ type ParseError struct {
 }
 
 func (e *ParseError) Error() string {
-	where := ""
-	if e.Pointer != "" {
-		where = " in " + e.Pointer
+	return fmt.Sprintf("not a valid message: %s%s (byte %d)", e.Reason, inPointer(e.Pointer),
+		e.Offset)
+}
+
+// inPointer returns the place of a fault, for an error. It returns "" for the whole message.
+func inPointer(pointer string) string {
+	if pointer == "" {
+		return ""
 	}
-	return fmt.Sprintf("not a valid message: %s%s (byte %d)", e.Reason, where, e.Offset)
+	return " in " + pointer
 }
 
 // fault is a ParseError without its pointer and ids.

@@ -7,8 +7,10 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf16"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -26,6 +28,7 @@ var messages = []string{
 	`{"jsonrpc":"2.0","method":"a","params":null}`,
 	`{"jsonrpc":"2.0","id":1,"method":"a","params":{"name":1,"Name":2}}`,
 	`{"jsonrpc":"2.0","id":1,"method":"a","params":{"a":1,"\u0061":2}}`, `[]`, `{`, ``,
+	`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","arguments":{"\ud83d":{"x\uD83D":"\ude00","y\ud83d":[{"\ude00":1}]},"z?":2}}}`,
 }
 
 // Parse and Append keep the bytes of an accepted message. The methods of the message read the same
@@ -62,8 +65,73 @@ func FuzzParseKeepsBytes(f *testing.F) {
 	})
 }
 
+// In an accepted message, no parser that reads lone surrogates in its own way finds two members
+// with the same name, or another member of the protocol.
+func FuzzNamesWithLoneSurrogates(f *testing.F) {
+	for _, names := range [][3]string{{`\ud83d`, `\ud83e`, `x`}, {`a\ud83d`, `a?`, `a`},
+		{`na\uD83Dme`, `name`, `\ude00`}, {`\ud83d\ude00`, `\ude00\ud83d`, `?`},
+		{`\\ud83d`, `\ud83d`, `\ufffd`}, {`U\ud83dRI`, `b`, `_\udfffmeta`}} {
+		f.Add(names[0], names[1], names[2])
+	}
+	f.Fuzz(func(t *testing.T, a, b, c string) {
+		object := `{"` + a + `":1,"` + b + `":{"` + c + `":2},"` + c + `":3}`
+		for _, raw := range []string{
+			`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","arguments":` +
+				object + `}}`,
+			`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":` + object + `}`,
+			`{"jsonrpc":"2.0","id":1,"result":{"tools":[` + object + `],"_meta":` + object + `}}`,
+		} {
+			m, err := mcp.Parse([]byte(raw))
+			if err != nil {
+				continue
+			}
+			agrees(t, m)
+			for _, replacement := range []string{"\uFFFD", "\uFFFD\uFFFD\uFFFD", "?", ""} {
+				other := replaceLoneSurrogates(raw, replacement)
+				if _, err := mcp.Parse([]byte(other)); err != nil {
+					t.Errorf("Parse accepts %q, but a parser may read it as %q: %v", raw,
+						other, err)
+				}
+			}
+		}
+	})
+}
+
+// replaceLoneSurrogates replaces each escape of a lone surrogate in valid JSON.
+func replaceLoneSurrogates(raw, replacement string) string {
+	var out strings.Builder
+	unit := func(s string) rune { // the UTF-16 unit of the escape with which s begins, or -1
+		if len(s) < 6 || s[:2] != `\u` {
+			return -1
+		}
+		n, err := strconv.ParseUint(s[2:6], 16, 16)
+		if err != nil {
+			return -1
+		}
+		return rune(n)
+	}
+	for raw != "" {
+		n := 1
+		switch u := unit(raw); {
+		case u >= 0 && !utf16.IsSurrogate(u):
+			n = 6
+		case u >= 0 && utf16.DecodeRune(u, unit(raw[6:])) != '\uFFFD':
+			n = 12
+		case u >= 0:
+			out.WriteString(replacement)
+			raw = raw[6:]
+			continue
+		case raw[0] == '\\':
+			n = 2
+		}
+		out.WriteString(raw[:n])
+		raw = raw[n:]
+	}
+	return out.String()
+}
+
 // The scanner and jsontext agree on which values are strict JSON, without duplicate names and
-// without bad UTF-8. Two differences are allowed. The scanner refuses lone surrogates only in
+// without bad UTF-8. Two differences are allowed. The scanner refuses lone surrogates only in some
 // names, and jsontext refuses them everywhere. The scanner and jsontext have different limits of
 // depth.
 func FuzzParseAgreesWithJSONText(f *testing.F) {

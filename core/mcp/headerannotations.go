@@ -48,11 +48,7 @@ func (w *annotationWalk) walk(schema span, pointer string, depth int) {
 		if !bytes.Contains(m.value.bytes(w.tool), []byte(HeaderAnnotation)) {
 			return true
 		}
-		name := string(m.name.bytes(w.tool))
-		if m.escaped {
-			name, _ = decodeUnquoted([]byte(name))
-		}
-		argument := pointer + "/" + EscapePointer(name)
+		argument := pointer + "/" + EscapePointer(decodeLeniently(m.name.bytes(w.tool)))
 		if len(argument) > maxAnnotationPointer {
 			return true
 		}

@@ -42,8 +42,7 @@ func (l Leaf) Pointer() string {
 		if s.name == nil {
 			tokens = append(tokens, strconv.Itoa(s.index))
 		} else {
-			name, _ := decodeString(s.name)
-			tokens = append(tokens, EscapePointer(name))
+			tokens = append(tokens, EscapePointer(decodeQuotedLeniently(s.name)))
 		}
 	}
 	var b strings.Builder
@@ -63,7 +62,7 @@ func (l Leaf) Text() string {
 	case l.Kind == NumberLeaf:
 		return string(l.Raw)
 	}
-	return decodeLeniently(l.Raw)
+	return decodeQuotedLeniently(l.Raw)
 }
 
 // MemberName returns the name of the innermost member that contains the leaf, or "" if no member
@@ -74,7 +73,7 @@ func (l Leaf) MemberName() string {
 		case s.text != "":
 			return s.text
 		case s.name != nil:
-			return decodeLeniently(s.name)
+			return decodeQuotedLeniently(s.name)
 		}
 	}
 	return ""
@@ -242,7 +241,7 @@ func (w *leafWalker) leaf(kind LeafKind, at span, path *pathStep) (l Leaf, text 
 	case len(l.Raw) >= 2 && bytes.IndexByte(l.Raw, '\\') < 0:
 		text = w.text(l.Raw[1 : len(l.Raw)-1])
 	default:
-		text = decodeLeniently(l.Raw)
+		text = decodeQuotedLeniently(l.Raw)
 	}
 	if len(w.texts) == cap(w.texts) {
 		w.texts = make([]string, 0, min(max(8, 2*cap(w.texts)), 128))
@@ -268,12 +267,17 @@ func (w *leafWalker) text(b []byte) string {
 	return all[len(all)-len(b):]
 }
 
-// decodeLeniently decodes a quoted string. It replaces each lone surrogate by U+FFFD.
-func decodeLeniently(quoted []byte) string {
+// decodeQuotedLeniently does what decodeLeniently does, for a string with its quotes.
+func decodeQuotedLeniently(quoted []byte) string {
 	if len(quoted) < 2 {
 		return ""
 	}
-	rest := quoted[1 : len(quoted)-1]
+	return decodeLeniently(quoted[1 : len(quoted)-1])
+}
+
+// decodeLeniently decodes a string without its quotes. It replaces each lone surrogate by U+FFFD.
+// In an accepted message, the decoded names of an object are all different.
+func decodeLeniently(rest []byte) string {
 	next := bytes.IndexByte(rest, '\\')
 	if next < 0 {
 		return string(rest)

@@ -9,7 +9,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Get returns the raw value at pointer in the body.
+// Get returns the raw value at pointer in the body. In a pointer, U+FFFD stands for a lone
+// surrogate in the name of a member.
 func (m *Message) Get(pointer string) (raw []byte, ok bool) {
 	at, ok := m.find(pointer)
 	if !ok {
@@ -89,7 +90,7 @@ func (m *Message) ItemTexts(list, pointer string, yield func(i int, raw []byte, 
 }
 
 // Members calls yield for each member of the object at pointer, in order, with its decoded name and
-// raw value, until yield returns false.
+// raw value, until yield returns false. The name has U+FFFD for each lone surrogate.
 func (m *Message) Members(pointer string, yield func(name string, raw []byte) bool) {
 	at, ok := m.find(pointer)
 	if !ok || at.firstByte(m.raw) != '{' {
@@ -98,7 +99,7 @@ func (m *Message) Members(pointer string, yield func(name string, raw []byte) bo
 	named := func(x member) bool {
 		name := string(x.name.bytes(m.raw))
 		if x.escaped {
-			name, _ = decodeUnquoted([]byte(name))
+			name = decodeLeniently(x.name.bytes(m.raw))
 		}
 		return yield(name, x.value.bytes(m.raw))
 	}

@@ -9,9 +9,9 @@ import (
 )
 
 // scanner reads JSON strictly, in one pass from front to back. It accepts RFC 8259 in valid UTF-8
-// and within limits. It refuses an object with two members of the same name, and a name with a lone
-// surrogate. While it reads, it indexes the members of the envelope, of the body and of the body's
-// _meta.
+// and within limits. It refuses an object with two members of the same name, and names with a lone
+// surrogate where a parser could mistake them: see surrogatenames.go. While it reads, it indexes
+// the members of the envelope, of the body and of the body's _meta.
 type scanner struct {
 	input  []byte
 	pos    int
@@ -19,6 +19,8 @@ type scanner struct {
 	depth  int
 	values int
 	names  []seenName // names of all objects that are being read, those of the innermost last
+	// a name with a lone surrogate was read
+	hasSurrogateNames bool
 	// the first fault that does not stop the scanner; it reads on, because the id may come later
 	firstFault *fault
 
@@ -28,8 +30,9 @@ type scanner struct {
 }
 
 type seenName struct {
-	text []byte // unescaped
-	at   int
+	text         []byte // unescaped, with U+FFFD for each lone surrogate
+	at           int
+	hasSurrogate bool // the name has a lone surrogate
 }
 
 // level is the place of an object in the message. It decides whether the object's members are
@@ -42,6 +45,7 @@ const (
 	levelParams                // the body of a request or notification
 	levelBody                  // the body of a response or error
 	levelMeta                  // the body's _meta
+	levelInput                 // the body's inputRequests or inputResponses
 )
 
 // In an object with at most maxCompared names, each name is compared with all names before it. In a
@@ -212,6 +216,9 @@ func (s *scanner) scanObject(l level) *fault {
 	if len(s.names)-base > maxCompared {
 		s.noteDuplicates(s.names[base:])
 	}
+	if s.hasSurrogateNames {
+		s.noteSurrogateDuplicates(s.names[base:])
+	}
 	s.names = s.names[:base]
 	s.pos++
 	s.depth--
@@ -233,13 +240,16 @@ func (s *scanner) scanMember(l level, base int) *fault {
 		return f
 	}
 	m := member{name: span{int32(start + 1), int32(s.pos - 1)}, escaped: escaped}
-	text := m.name.bytes(s.input)
+	text, hasSurrogate := m.name.bytes(s.input), false
 	if escaped {
 		plain, ok := decodeUnquoted(text)
-		if !ok {
-			s.noteFault(start, "a name with a lone surrogate")
+		if hasSurrogate = !ok; hasSurrogate {
+			plain = decodeLeniently(text)
 		}
 		text = []byte(plain)
+	}
+	if hasSurrogate {
+		s.checkSurrogateName(l, text, start)
 	}
 	if len(s.names)-base < maxCompared {
 		for _, n := range s.names[base:] {
@@ -249,7 +259,7 @@ func (s *scanner) scanMember(l level, base int) *fault {
 			}
 		}
 	}
-	s.names = append(s.names, seenName{text, start})
+	s.names = append(s.names, seenName{text, start, hasSurrogate})
 
 	s.skipBlanks()
 	if !s.nextIs(':') {
@@ -292,8 +302,11 @@ func (s *scanner) valueLevel(l level, text []byte, at int) level {
 		if l == levelParams {
 			known = paramsNameSet
 		}
-		if string(text) == "_meta" {
+		switch string(text) {
+		case "_meta":
 			next = levelMeta
+		case "inputRequests", "inputResponses":
+			next = levelInput
 		}
 	}
 	if known == nil {

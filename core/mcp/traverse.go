@@ -175,12 +175,11 @@ func (m *Message) eachBodyMember(yield func(member) bool) {
 	}
 }
 
-// hasName reports whether the member has the given name.
+// hasName reports whether the member has the given name, with U+FFFD for each lone surrogate.
 func (m member) hasName(b []byte, name string) bool {
 	raw := m.name.bytes(b)
 	if !m.escaped {
 		return string(raw) == name
 	}
-	plain, ok := decodeUnquoted(raw)
-	return ok && plain == name
+	return decodeLeniently(raw) == name
 }

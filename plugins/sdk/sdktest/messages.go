@@ -168,6 +168,7 @@ func unusualValues() map[string]string {
 		"empty names":         `{"":{"":""}}`,
 		"names like pointers": `{"/":1,"~":2,"~1":3,"a/b":{"~0":4},"0":5,"-":6}`,
 		"a lone surrogate":    `"before \ud83d after \udc00"`,
+		"surrogates in names": `{"\ud83d":1,"cut \uD83D":{"\udc00 x":"text"}}`,
 		"escaped characters":  `"\u0000\u001f\u007f\u0041\n\t\\\/\""`,
 		"control characters":  `{"a":"x\u0000y\u0007z"}`,
 		"a huge number": `[1e999999,-1E-999999,` + strings.Repeat("9",

@@ -22,6 +22,7 @@ var unusualValues = []struct{ name, value string }{
 	{"empty containers", `{"o":{},"a":[],"n":null,"f":false,"s":"","aa":[[],{}]}`},
 	{"escapes", `"\u00e9\/\b\f\t\u003c\u2028\ud83d\ude00"`},
 	{"a lone surrogate", `"\ud800 and \udc00"`},
+	{"lone surrogates in names", `{"\ud800":1,"cut \uD83D":{"\udc00 x":2}}`},
 	{"a NUL character", `"\u0000"`},
 	{"unescaped text that some encoders escape",
 		"\"<script>&amp;\u2028\u2029\u00a0\u200b\U0001F600\x7f\""},

@@ -40,12 +40,7 @@ func (s *scanner) noteSurrogateDuplicates(names []seenName) {
 	for i, n := range names {
 		rests[i] = seenName{withoutReplacements(n.text), n.at, n.hasSurrogate}
 	}
-	slices.SortFunc(rests, func(a, b seenName) int {
-		if c := bytes.Compare(a.text, b.text); c != 0 {
-			return c
-		}
-		return a.at - b.at
-	})
+	slices.SortStableFunc(rests, func(a, b seenName) int { return bytes.Compare(a.text, b.text) })
 	hasSurrogate := false // one of the equal names up to n has a lone surrogate
 	for i, n := range rests {
 		isEqual := i > 0 && bytes.Equal(rests[i-1].text, n.text)

@@ -78,6 +78,20 @@ func TestEditKeepsNameWithLoneSurrogate(t *testing.T) {
 	}
 }
 
+// The check of the edited names must not refuse a name that Parse accepts in this kind of message.
+func TestEditBesideLoneSurrogateKeepsOtherNames(t *testing.T) {
+	for _, raw := range []string{
+		`{"jsonrpc":"2.0","id":1,"method":"a","params":{"Content":1,"x":{"\ud83d":1}}}`,
+		`{"jsonrpc":"2.0","method":"a","params":{"Content":1,"x":{"\ud83d":1}}}`,
+		`{"jsonrpc":"2.0","id":1,"result":{"Name":1,"x":{"\ud83d":1}}}`,
+		`{"jsonrpc":"2.0","id":1,"error":{"Name":1,"x":{"\ud83d":1}}}`,
+	} {
+		if _, err := parse(t, []byte(raw)).Edit(mcp.Set("/y", []byte(`1`))); err != nil {
+			t.Errorf("edit of %s: %v", raw, err)
+		}
+	}
+}
+
 // An approval of a call must not hold for a call with another name or text.
 func TestDigestsOfLoneSurrogatesDiffer(t *testing.T) {
 	digests := map[string]string{}

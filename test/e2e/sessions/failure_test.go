@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -71,6 +72,55 @@ func TestServerExitFailsOnlyItsCallsAndItRestarts(t *testing.T) {
 					}
 				})
 		})
+	}
+}
+
+// TestMessagesSentAgainAfterARestartAreRecorded ends a server of a session in which the client has
+// set the log level and subscribed to a resource. Gatekit restarts the server and sends these
+// requests and the handshake again. The stages have inspected them before. The audit log must show
+// each message to the new process, and each answer, as Gatekit's own.
+func TestMessagesSentAgainAfterARestartAreRecorded(t *testing.T) {
+	const uri = "test://one/a"
+	harness.EachTransport(t, harness.ScriptedServer("one", "-revisions", "2025-11-25")+
+		"[names]\nprefix = \"never\"\n", "2025-11-25", func(t *testing.T, g *harness.Gatekit,
+		c *mcptest.Client) {
+		harness.Handshake(t, c)
+		harness.Request(t, c, "logging/setLevel", `{"level":"error"}`)
+		harness.Request(t, c, "resources/subscribe", `{"uri":"`+uri+`"}`)
+		wantOwn(t, g, 0, "to_server request server/discover one - own",
+			"to_client error server/discover one - own") // the probe
+		harness.Request(t, c, "tools/call", `{"name":"die"}`)
+		harness.CallTool(t, c, "echo", `{}`)
+		lost := slices.IndexFunc(g.Records(), func(r harness.Record) bool {
+			return r.String() == "- - - one - lost"
+		})
+		wantOwn(t, g, lost, "to_server request initialize one - own",
+			"to_client response initialize one - own",
+			"to_server notification notifications/initialized one - own",
+			"to_server request logging/setLevel one - own",
+			"to_client response logging/setLevel one - own",
+			"to_server request resources/subscribe one "+uri+" own",
+			"to_client response resources/subscribe one - own")
+		g.WantRecords("- - - one - restarted",
+			"to_server request resources/subscribe one "+uri+" pass")
+	})
+}
+
+// wantOwn fails the test unless the records from index from on have exactly these records of
+// messages that Gatekit has made, and of the answers to them.
+func wantOwn(t *testing.T, g *harness.Gatekit, from int, want ...string) {
+	t.Helper()
+	var got []string
+	for _, r := range g.Records()[max(from, 0):] {
+		if r.Action == "own" {
+			got = append(got, r.String())
+		}
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if from < 0 || !slices.Equal(got, want) {
+		t.Errorf("from record %d on, the audit log has as Gatekit's own messages\n\t%s\nwant\n\t%s",
+			from, strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
 	}
 }
 

@@ -64,6 +64,7 @@ func TestProcessesOfVanishedClientsEnd(t *testing.T) {
 	}()
 	harness.CallTool(t, quiet, "box__echo", ``)
 	harness.Request(t, quiet, "logging/setLevel", `{"level":"error"}`)
+	harness.Request(t, quiet, "resources/subscribe", `{"uri":"box+test://box/a"}`)
 
 	memory := func() (gatekit, servers int) { // MiB
 		gatekit = harness.ResidentBytes(g.Cmd.Process.Pid) >> 20
@@ -135,7 +136,10 @@ func TestProcessesOfVanishedClientsEnd(t *testing.T) {
 	if n := metric(t, admin, box); n != 2 {
 		t.Errorf("%d processes run after a request of the quiet session, want 2: %s", n, m.Raw)
 	}
+	// The process of the quiet session was ended. The next process got the session's state.
 	g.WantRecords("- - - box - ended", "- - - box - resumed",
+		"to_server request initialize box - own", "to_server request logging/setLevel box - own",
+		"to_server request resources/subscribe box test://box/a own",
 		"to_server request tools/call box echo pass")
 }
 

@@ -339,6 +339,55 @@ func TestLegacyServerAsksModernClient(t *testing.T) {
 	})
 }
 
+// TestClientIsAskedInEachRequestThatAllowsQuestions has a server ask during several kinds of
+// requests. In requests that allow input requests, the handler of that request must get the
+// question.
+func TestClientIsAskedInEachRequestThatAllowsQuestions(t *testing.T) {
+	const capabilities = `{"elicitation":{},"roots":{},"sampling":{}}`
+	const inRequest, inSession = `{"from":"the request"}`, `{"from":"the session"}`
+	for _, c := range []struct{ method, params, want string }{
+		{"tools/call", `,"name":"x"`, inRequest},
+		{"prompts/get", `,"name":"x"`, inRequest},
+		{"resources/read", `,"uri":"f:///x"`, inRequest},
+		{"completion/complete", `,"ref":{"type":"ref/prompt","name":"x"},"argument":{}`, inSession},
+		{"resources/list", ``, inSession},
+	} {
+		for _, question := range []string{"roots/list", "elicitation/create",
+			"sampling/createMessage"} {
+			t.Run(question+" during "+c.method, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s, st, end := openLegacyServer(t, &upstreamtest.Client{
+						OnAsk: upstreamtest.AnswerWith(inSession)})
+					defer end()
+					call := upstreamtest.StartCall(t, s, &upstreamtest.Client{
+						OnAsk: upstreamtest.AnswerWith(inRequest)},
+						requestWithCapabilities(`1`, c.method, capabilities, c.params))
+					srv := st.Last(t)
+					acceptInitialize(t, srv, capabilities)
+					q := srv.Expect(t, c.method)
+					asked := time.Now()
+					srv.Send(`{"jsonrpc":"2.0","id":"s","method":%q,"params":{}}`, question)
+					if question == "roots/list" && c.want == inSession {
+						time.Sleep(2 * time.Second) // the question waits for a call to begin
+					}
+					if a := srv.Next(t); string(a.Result) != c.want {
+						t.Errorf("the question was answered with %s, want %s", a.Raw, c.want)
+					}
+					if waited := time.Since(asked); c.want == inRequest && waited > 0 {
+						t.Errorf("the question waited for %v, want no wait", waited)
+					}
+					call.ExpectWaiting()
+					srv.Answer(q.ID, `{}`)
+					synctest.Wait()
+					if call.Err != nil {
+						t.Error(call.Err)
+					}
+				})
+			})
+		}
+	}
+}
+
 // TestServerAsksForRootsDuringAList uses a server that answers tools/list only when it has the
 // client's roots. A client cannot be asked anything during tools/list.
 func TestServerAsksForRootsDuringAList(t *testing.T) {

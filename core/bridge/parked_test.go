@@ -41,13 +41,15 @@ func newGateway(t *testing.T, s *downstreamtest.Server) *downstreamtest.Gateway 
 	return downstreamtest.New(t, s, downstream.Limits{}, parkCalls(bridge.ParkedCallLimits{}))
 }
 
-// askingServer returns a server that sends elicitations during a tools/call: one for each of the
-// words, all at the same time. The result of the call contains the answers in the order of the
-// words. The server counts the calls in ran.
+// askingServer returns a server that sends elicitations during a tools/call, prompts/get or
+// resources/read: one for each of the words, all at the same time. The result contains the answers
+// in the order of the words. The server counts these requests in ran.
 func askingServer(ran *atomic.Int32, words ...string) *downstreamtest.Server {
 	return &downstreamtest.Server{Answer: func(ctx context.Context, m *mcp.Message,
 		c proxy.Handler) string {
-		if m.Method != "tools/call" {
+		switch m.Method {
+		case "tools/call", "prompts/get", "resources/read":
+		default:
 			return `{"resultType":"complete"}`
 		}
 		ran.Add(1)
@@ -176,6 +178,44 @@ func TestCallIsParkedWhileItsClientIsAsked(t *testing.T) {
 					"client's answers")
 				w.Records.Contains(t, "resume to_server request tools/call the request brings "+
 					"answers to a parked call")
+			})
+		})
+	}
+}
+
+// TestPromptsAndReadsAreParked has a server ask during prompts/get and resources/read. The server
+// gets the request once. The client gets the question, and then the answer to the request.
+func TestPromptsAndReadsAreParked(t *testing.T) {
+	for method, member := range map[string]string{"prompts/get": `"name":"x"`,
+		"resources/read": `"uri":"f:///x"`} {
+		t.Run(method, func(t *testing.T) {
+			var ran atomic.Int32
+			run(t, askingServer(&ran, "who"), bridge.ParkedCallLimits{}, func(t *testing.T,
+				w *downstreamtest.Gateway) {
+				l := w.Connect(t)
+				defer l.Close(t)
+				request := func(id int, more string) (inputRequired, string) {
+					_, a, text := parseAnswer(t, "200 "+l.Ask(downstreamtest.Request(id, method,
+						`{`+member+`,`+more+askableMeta+`}`)))
+					return a, text
+				}
+				a, text := request(1, "")
+				if len(a.Result.InputRequests) != 1 ||
+					a.Result.InputRequests["g0"].Params.Message != "who" {
+					t.Fatalf("the request was answered %s, want one question", text)
+				}
+				_, text = request(2, `"requestState":`+string(mcp.Quote(a.Result.RequestState))+
+					`,"inputResponses":{`+acceptAnswer("g0", 1)+`},`)
+				downstreamtest.Equal(t, "the answer", text, `{"jsonrpc":"2.0","id":2,"result":`+
+					`{"resultType":"complete","answers":[{"action":"accept","content":{"n":1}}]}}`)
+				if n := ran.Load(); n != 1 {
+					t.Errorf("the server ran the request %d times, want once", n)
+				}
+				w.Records.Contains(t, "park to_client response "+method+
+					" waiting for the client's answers")
+				w.Records.Contains(t, "pass to_server response elicitation/create")
+				w.Records.Contains(t, "resume to_server request "+method+
+					" the request brings answers to a parked call")
 			})
 		})
 	}

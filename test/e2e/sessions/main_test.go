@@ -4,9 +4,20 @@
 package sessions
 
 import (
+	"context"
+	"os"
 	"testing"
 
 	"gatekit/test/harness"
+	"gatekit/test/mcptest"
 )
 
-func TestMain(m *testing.M) { harness.Main(m) }
+// TestMain runs the tests. Gatekit also starts the test binary as an inquisitiveServer over stdio.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == "inquisitive-server" {
+		inquisitiveServer().Serve(context.Background(), mcptest.Lines(os.Stdin, os.Stdout),
+			func() { os.Exit(3) })
+		return
+	}
+	harness.Main(m)
+}

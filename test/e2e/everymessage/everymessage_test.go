@@ -35,33 +35,57 @@ type observed struct {
 	forwarded counts // records of messages that were forwarded, or made by Gatekit
 }
 
-// scenario is a client and a server, with the transport of both and the setting of [names] prefix.
-type scenario struct{ client, server, transport, prefix string }
+// scenario is a client and one or two servers, with their transports and the setting of [names]
+// prefix. The servers have the same revision.
+type scenario struct {
+	client, server string // revisions
+	front, back    string // transports of the client and of the servers: "stdio" or "http"
+	prefix         string
+	servers        int
+}
 
 func (s scenario) String() string {
-	return fmt.Sprintf("client %s, server %s, %s, prefix %s", s.client, s.server, s.transport,
-		s.prefix)
+	return fmt.Sprintf("client %s over %s, server %s over %s, prefix %s, %d servers", s.client,
+		s.front, s.server, s.back, s.prefix, s.servers)
 }
 
 // isBridged reports whether the client and the server are of different eras.
 func (s scenario) isBridged() bool { return mcp.EraOf(s.client) != mcp.EraOf(s.server) }
 
-// scenarios returns pairs of each revision with itself, and of each legacy revision with the modern
-// revision, over both transports. The client or the server has the modern revision. Pairs of the
-// newest legacy revision and the modern revision run a second time, with prefixes in the names.
+// serverNames returns the names of the servers.
+func (s scenario) serverNames() []string { return []string{"box", "bag"}[:s.servers] }
+
+// scenarios returns these scenarios, each over stdio and over HTTP:
+//
+//   - each revision with itself, and each legacy revision with the modern revision, in both roles
+//   - the oldest and the newest legacy revision, in both roles
+//   - the newest legacy revision and the modern revision: all pairs, with prefixes in the names
+//
+// The pairs of the last line run with two servers, too, and with different transports of the client
+// and the server.
 func scenarios() (all []scenario) {
 	legacy := []string{mcp.Rev20241105, mcp.Rev20250326, mcp.Rev20250618, mcp.Rev20251125}
-	pairs := [][2]string{{mcp.Rev20260728, mcp.Rev20260728}}
+	pairs := [][2]string{{mcp.Rev20260728, mcp.Rev20260728},
+		{mcp.Rev20241105, mcp.Rev20251125}, {mcp.Rev20251125, mcp.Rev20241105}}
 	for _, r := range legacy {
 		pairs = append(pairs, [2]string{r, r}, [2]string{r, mcp.Rev20260728},
 			[2]string{mcp.Rev20260728, r})
 	}
 	for _, pair := range pairs {
+		add := func(front, back, prefix string, servers int) {
+			all = append(all, scenario{pair[0], pair[1], front, back, prefix, servers})
+		}
+		isNewest := min(pair[0], pair[1]) >= mcp.Rev20251125
 		for _, transport := range []string{"stdio", "http"} {
-			all = append(all, scenario{pair[0], pair[1], transport, "never"})
-			if min(pair[0], pair[1]) >= mcp.Rev20251125 {
-				all = append(all, scenario{pair[0], pair[1], transport, "always"})
+			add(transport, transport, "never", 1)
+			if isNewest {
+				add(transport, transport, "always", 1)
+				add(transport, transport, "always", 2)
 			}
+		}
+		if isNewest {
+			add("stdio", "http", "never", 1)
+			add("http", "stdio", "never", 1)
 		}
 	}
 	return all
@@ -76,8 +100,8 @@ func TestEveryMessageIsInspectedAndRecorded(t *testing.T) {
 	t.Run("pairs", func(t *testing.T) {
 		for _, s := range scenarios() {
 			t.Run(s.String(), func(t *testing.T) {
-				if testing.Short() && (s.transport != "stdio" || s.prefix != "never" ||
-					min(s.client, s.server) < mcp.Rev20251125) {
+				if testing.Short() && (s.front != "stdio" || s.back != "stdio" ||
+					s.prefix != "never" || min(s.client, s.server) < mcp.Rev20251125) {
 					t.Skip("left out by -short: one of many revisions, transports and prefixes")
 				}
 				t.Parallel()
@@ -93,23 +117,30 @@ func TestEveryMessageIsInspectedAndRecorded(t *testing.T) {
 // check runs one scenario and fails the test if a fault is not in the table of exceptions.
 func check(t *testing.T, s scenario, table *exceptions) {
 	dir := t.TempDir()
-	pluginNotes, serverNotes := filepath.Join(dir, "plugin"), filepath.Join(dir, "server")
-	server := harness.StdioServer("box", []string{os.Args[0], "spy-server", serverNotes, s.server},
-		"GORACE", "atexit_sleep_ms=0")
-	if s.transport == "http" {
-		h := httptest.NewServer(notedHTTP(serverNotes, s.server))
-		t.Cleanup(h.Close)
-		server = harness.HTTPServer("box", h.URL)
+	pluginNotes := filepath.Join(dir, "plugin")
+	serverNotes := map[string]string{} // by the server's name
+	config := ""
+	for _, name := range s.serverNames() {
+		notes := filepath.Join(dir, name)
+		serverNotes[name] = notes
+		if s.back == "http" {
+			h := httptest.NewServer(notedHTTP(notes, name, s.server))
+			t.Cleanup(h.Close)
+			config += harness.HTTPServer(name, h.URL)
+		} else {
+			config += harness.StdioServer(name, []string{os.Args[0], "spy-server", notes, name,
+				s.server}, "GORACE", "atexit_sleep_ms=0")
+		}
+		config += "methods = [\"acme/*\"]\n"
 	}
-	config := server + "methods = [\"acme/*\"]\n" +
-		fmt.Sprintf("[names]\nprefix = %q\n", s.prefix) +
+	config += fmt.Sprintf("[names]\nprefix = %q\n", s.prefix) +
 		fmt.Sprintf("[[plugin]]\nname = \"spy\"\ncommand = [%q, \"spy-plugin\", %q]\n", os.Args[0],
 			pluginNotes) +
 		harness.PolicyFile(t, `note contains concat(" ", [input.direction, input.kind, `+
 			`object.get(input, "method", "")])`+"\n")
 	var g *harness.Gatekit
 	var c *mcptest.Client
-	if s.transport == "http" {
+	if s.front == "http" {
 		g = harness.StartHTTP(t, config)
 		c = g.Connect(s.client)
 	} else {
@@ -119,7 +150,8 @@ func check(t *testing.T, s scenario, table *exceptions) {
 		`"roots":{"listChanged":true},"tasks":{"requests":{"elicitation":{"create":{}}}}}`
 	answer := c.Answer["elicitation/create"]
 	c.Answer["elicitation/create"] = func(m mcptest.Message) string {
-		if mcptest.Text(m.Params, "message") == "take back" {
+		// With several servers, the message begins with the name of the server.
+		if strings.HasSuffix(mcptest.Text(m.Params, "message"), "take back") {
 			<-t.Context().Done() // the server takes the question back
 		}
 		return answer(m)
@@ -131,7 +163,7 @@ func check(t *testing.T, s scenario, table *exceptions) {
 	// moment later.
 	deadline := time.Now().Add(10 * time.Second)
 	for {
-		faults := compare(observe(t, s, g, c, pluginNotes, serverNotes), s.transport)
+		faults := compare(observe(t, s, g, c, pluginNotes, serverNotes), s)
 		unexplained := table.explain(s, faults)
 		if len(unexplained) == 0 {
 			return
@@ -257,31 +289,39 @@ func play(t *testing.T, c *mcptest.Client, s scenario) {
 		raw(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"back",` +
 			`"reason":"changed my mind"}}`)
 	}
-	if !isModern || s.transport == "stdio" {
+	if s.servers > 1 {
+		harness.CallTool(t, c, "bag__echo", `{}`)
+		harness.Request(t, c, "resources/read", `{"uri":"bag+test://bag/a"}`)
+		harness.CallTool(t, c, "bag__ask", fmt.Sprintf(
+			`{"method":"sampling/createMessage","params":%s}`, params["sampling/createMessage"]))
+	}
+	if !isModern || s.front == "stdio" {
 		c.Notify("notifications/cancelled", `{"requestId":"w","reason":"enough"}`)
 		harness.CallTool(t, c, namePrefix+"cancelled", `{"tag":"w"}`)
 	}
 }
 
 // observe counts what all observers have seen so far.
-func observe(t *testing.T, s scenario, g *harness.Gatekit, c *mcptest.Client, pluginNotes,
-	serverNotes string) observed {
+func observe(t *testing.T, s scenario, g *harness.Gatekit, c *mcptest.Client, pluginNotes string,
+	serverNotes map[string]string) observed {
 	t.Helper()
 	o := observed{peers: peerCounts{counts{}, counts{}}, plugin: counts{}, policy: counts{},
 		recorded: counts{}, forwarded: counts{}}
-	client, server := newCounter("to_server", "to_client"), newCounter("to_client", "to_server")
-	// Gatekit closes the connection of the cancelled call, so the answer is lost.
-	server.losesWait = s.transport == "http" && s.client < mcptest.Modern &&
-		s.server >= mcptest.Modern
+	client := newCounter("to_server", "to_client")
 	for _, f := range c.Frames() {
 		client.count(o.peers, f.Sent, f.Message)
 	}
-	for _, line := range readLines(t, serverNotes) {
-		m, err := mcptest.Parse([]byte(line[2:]))
-		if err != nil {
-			t.Fatalf("the server's note %q: %v", line, err)
+	for _, path := range serverNotes {
+		server := newCounter("to_client", "to_server")
+		// Gatekit closes the connection of the cancelled call, so the answer is lost.
+		server.losesWait = s.back == "http" && s.server >= mcptest.Modern
+		for _, line := range readLines(t, path) {
+			m, err := mcptest.Parse([]byte(line[2:]))
+			if err != nil {
+				t.Fatalf("the server's note %q: %v", line, err)
+			}
+			server.count(o.peers, line[0] == '<', m)
 		}
-		server.count(o.peers, line[0] == '<', m)
 	}
 	for _, line := range readLines(t, pluginNotes) {
 		o.plugin[normalizeKey(line)]++
@@ -399,14 +439,14 @@ func (f fault) String() string {
 }
 
 // compare returns a fault for each two counts that should be equal and are not.
-func compare(o observed, transport string) (faults []fault) {
+func compare(o observed, s scenario) (faults []fault) {
 	all := counts{}
 	for _, c := range []counts{o.peers.wrote, o.peers.read, o.plugin, o.policy, o.recorded,
 		o.forwarded} {
 		maps.Copy(all, c)
 	}
 	for _, k := range slices.Sorted(maps.Keys(all)) {
-		if transport == "http" && k == "to_client response " {
+		if (s.front == "http" || s.back == "http") && k == "to_client response " {
 			continue // a cancelled request's connection is closed, so its answer is lost
 		}
 		differs := func(kind string, got, want int) {

@@ -47,6 +47,7 @@ var differences = []difference{
 var conditions = map[string]func(scenario) bool{
 	"always":              func(scenario) bool { return true },
 	"names have prefixes": func(s scenario) bool { return s.prefix == "always" },
+	"several servers":     func(s scenario) bool { return s.servers > 1 },
 	"modern client":       func(s scenario) bool { return s.client >= mcptest.Modern },
 	"modern server":       func(s scenario) bool { return s.server >= mcptest.Modern },
 	"legacy client, modern server": func(s scenario) bool {

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 			servePlugin(os.Args[2])
 			return
 		case "spy-server":
-			serveStdio(os.Args[2], os.Args[3])
+			serveStdio(os.Args[2], os.Args[3], os.Args[4])
 			return
 		}
 	}
@@ -73,8 +73,8 @@ func key(direction, kind, method string) string {
 }
 
 // newServer returns the scripted server. The tool "raw" writes the lines in its arguments.
-func newServer(revision string) *mcptest.Server {
-	s := mcptest.Toolbox("box", revision)
+func newServer(name, revision string) *mcptest.Server {
+	s := mcptest.Toolbox(name, revision)
 	for _, m := range mcp.Methods() {
 		if s.Handle[m.Name] == nil && m.Kind == mcp.Request {
 			s.Handle[m.Name] = func(c *mcptest.Call) { c.Error(-32602, "not now", "") }
@@ -85,10 +85,9 @@ func newServer(revision string) *mcptest.Server {
 
 // serveStdio serves the scripted server over stdio. It notes each line, with "> " before a line
 // that the server has read, and "< " before a line that the server writes.
-func serveStdio(path, revision string) {
-	n := openNotes(path)
-	newServer(revision).Serve(context.Background(), notedConn{mcptest.Lines(os.Stdin, os.Stdout),
-		n}, func() { os.Exit(3) })
+func serveStdio(path, name, revision string) {
+	c := notedConn{mcptest.Lines(os.Stdin, os.Stdout), openNotes(path)}
+	newServer(name, revision).Serve(context.Background(), c, func() { os.Exit(3) })
 }
 
 type notedConn struct {
@@ -110,8 +109,8 @@ func (c notedConn) Write(ctx context.Context, b []byte) error {
 }
 
 // notedHTTP serves the scripted server over HTTP, and notes its messages as serveStdio does.
-func notedHTTP(path, revision string) http.Handler {
-	n, server := openNotes(path), newServer(revision)
+func notedHTTP(path, name, revision string) http.Handler {
+	n, server := openNotes(path), newServer(name, revision)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		if len(body) > 0 {

@@ -24,7 +24,7 @@ func (p *program) auditStats() *cobra.Command {
 		Short: "Count calls, and show their latency, denials and errors",
 		Long: `Stats counts the calls that "gatekit audit show" prints: by server, by tool, and by
 principal (by session if the principal is unknown). It also lists the denials of each rule, the
-slowest calls, and events.
+calls that rules in shadow mode would have denied or changed, the slowest calls, and events.
 
 The duration of a call is the time from the arrival of the request at Gatekit until the response was
 checked. It includes the time of the server and of all plugins and policies. P50, P95 and P99 are

@@ -178,6 +178,65 @@ func TestMetricsMatchTheAuditLog(t *testing.T) {
 	}
 }
 
+// TestMetricsCountShadowDecisions makes a session under policies in shadow mode. The metrics count
+// what the policies would have done, and count no denied message and no hidden item.
+func TestMetricsCountShadowDecisions(t *testing.T) {
+	for _, revision := range []string{"2025-11-25", mcptest.Modern} {
+		t.Run(revision, func(t *testing.T) {
+			admin, url := adminEndpoint(t, "")
+			config := admin + harness.ScriptedServer("box") + harness.PolicyFile(t,
+				`deny contains "no tag 1" if input.params.arguments.tag == 1
+				ask contains "no tag 2" if input.params.arguments.tag == 2
+				set contains {"path": "/arguments/tag", "value": 0} if input.params.arguments.tag == 3
+				hide contains "progress" if input.method == "tools/list"`) + "mode = \"shadow\"\n"
+			harness.EachTransport(t, config, revision, func(t *testing.T, g *harness.Gatekit,
+				c *mcptest.Client) {
+				harness.Handshake(t, c)
+				harness.Request(t, c, "tools/list", `{}`)
+				for _, tag := range []int{1, 1, 2, 3, 4} {
+					harness.CallTool(t, c, "box__echo", fmt.Sprintf(`{"tag":%d}`, tag))
+				}
+				g.WantRecords("to_server request tools/call box echo would_deny")
+
+				metrics := scrape(t, url)
+				got := seriesValues(metrics["gatekit_decisions_total"], "mcp_method_name",
+					"gatekit_server", "gatekit_direction", "gatekit_kind", "gatekit_action")
+				for series, want := range map[string]int{
+					"tools/call box to_server request would_deny":   2,
+					"tools/call box to_server request would_ask":    1,
+					"tools/call box to_server request would_modify": 1,
+					"tools/call box to_server request pass":         1,
+					"tools/list box to_client response would_hide":  1,
+				} {
+					recorded := 0
+					for _, r := range g.Records() {
+						if strings.Join([]string{r.Method, r.Server, r.Direction, r.Kind,
+							r.Action}, " ") == series {
+							recorded++
+						}
+					}
+					if got[series] != want || recorded != want {
+						t.Errorf("gatekit_decisions_total has %d and the log %d of %q, want %d",
+							got[series], recorded, series, want)
+					}
+				}
+				for _, name := range []string{"gatekit_denials_total",
+					"gatekit_items_hidden_total"} {
+					if all := seriesValues(metrics[name], "gatekit_stage"); len(all) > 0 {
+						t.Errorf("%s is %v, want none", name, all)
+					}
+				}
+				stages := seriesValues(metrics["gatekit_stage_duration_seconds"], "gatekit_stage",
+					"gatekit_action")
+				if stages["policy would_deny"] != 2 {
+					t.Errorf("gatekit_stage_duration_seconds counts %v, want 2 of would_deny",
+						stages)
+				}
+			})
+		})
+	}
+}
+
 // TestHostileNamesDoNotMultiplyMetricSeries makes requests for hundreds of tools and methods that
 // do not exist. The requests share a few series, and no label contains a control character.
 func TestHostileNamesDoNotMultiplyMetricSeries(t *testing.T) {

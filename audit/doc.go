@@ -137,10 +137,12 @@
 // Whoever can write the file can remove lines at its end, change its last line, or rewrite the
 // whole file. Therefore the lines are also the leaves of a Merkle tree (RFC 6962; record 1 is leaf
 // 0), whose root is signed in a [Checkpoint], in the form of C2SP's tlog-checkpoint. A checkpoint
-// is made a second after a record, or after 1,000 records, and at Close. The next checkpoint begins
-// at least 20 ms after the last one has ended. So after a kill under load, up to 1,000 records, and
-// the records of about the last 30 ms, have no checkpoint. A checkpoint covers all records before
-// it. Records after the last checkpoint are protected by the chain only.
+// begins a second after a record, or after 1,000 records, and at Close. The next checkpoint begins
+// at least 20 ms after the last one has ended. A checkpoint covers all records before it. No record
+// waits for a checkpoint, so there is no fixed bound for the records that a kill leaves without
+// one. There are up to 1,000 of them, or those of 20 ms if these are more, and in addition those
+// that were written while a checkpoint went to the disk: some 10 ms, on a slow disk longer. Records
+// after the last checkpoint are protected by the chain only.
 //
 // Records are on the disk before a checkpoint covers them. Tiles are not flushed; after a crash
 // they are rebuilt from the log. Open compares the log with its checkpoint and with the newest

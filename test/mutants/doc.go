@@ -15,8 +15,17 @@
 //	go run ./test/mutants -base main -time 60s          # as .ci/run calls it
 //
 // With -base and without packages, the command checks the packages that have a list and whose
-// production files differ from the commit. After -time it stops and prints how many mutants it did
-// not test. This is no failure.
+// production files differ from the commit. So a change to a package without a list never fails. To
+// have a package checked, add its list with -update, and a reason to each entry.
+//
+// A busy machine is no reason to fail, either:
+//
+//   - After -time, the command stops and prints how many mutants it did not test. These do not fail
+//     the command.
+//   - A mutant whose tests take too long is killed.
+//   - With -base, the command runs all tests once more against each survivor that is not listed, in
+//     a program that has only this mutant. Only a mutant that passes them fails the command. A
+//     survivor for which no time is left is printed with the words "may survive".
 //
 // # The mutants
 //

@@ -324,6 +324,44 @@ func TestOnlyChangedLinesAreMutated(t *testing.T) {
 	}
 }
 
+// A test that fails without a mutant is left out, as on a busy machine. With -base, a mutant that
+// this test kills is no survivor.
+func TestSurvivorsInChangedLinesAreConfirmed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left out by -short: builds test binaries")
+	}
+	top := t.TempDir()
+	writeFiles(t, top, limits)
+	writeFiles(t, top, map[string]string{"test/mutants/survivors/limits.toml": ""})
+	commit(t, top)
+	writeFiles(t, top, map[string]string{
+		"limits/limits.go": strings.NewReplacer("n < 10", "10 > n", "n < 0", "0 > n").Replace(
+			limits["limits/limits.go"]),
+		"limits/busy_test.go": `package limits
+
+import (
+	"os"
+	"testing"
+)
+
+func TestSignOnABusyMachine(t *testing.T) {
+	if _, ok := os.LookupEnv("MUTANTS_REACHED"); ok {
+		t.Fatal("too busy")
+	}
+	if Sign(0) != "plus" || Sign(-1) != "minus one" {
+		t.Error("wrong")
+	}
+}
+`,
+	})
+	out, err := check(t, checker{top: top, base: "HEAD"})
+	if !errors.Is(err, errSurvivors) || strings.Count(out, "survives:") != 1 ||
+		!strings.Contains(out, "survives: limits.go:4\n") ||
+		!strings.Contains(out, "3 killed, 1 survive") {
+		t.Errorf("got the error %v and the output\n%s\nwant only the survivor of line 4", err, out)
+	}
+}
+
 func TestSurvivorsAreCompared(t *testing.T) {
 	entry := func(line, why string) survivor {
 		return survivor{File: "a.go", Func: "f", Mutant: "CONDITIONALS_BOUNDARY", Line: line,
@@ -331,6 +369,9 @@ func TestSurvivorsAreCompared(t *testing.T) {
 	}
 	alive := func(line string) *mutant {
 		return &mutant{survivor: entry(line, ""), outcome: survived}
+	}
+	unconfirmed := func(line string) *mutant {
+		return &mutant{survivor: entry(line, ""), outcome: unconfirmed}
 	}
 	killed := func(line string) *mutant {
 		return &mutant{survivor: entry(line, ""), outcome: killed}
@@ -352,6 +393,7 @@ func TestSurvivorsAreCompared(t *testing.T) {
 			[]survivor{entry("a {{<}} b && b < c", "equal")}, 1, 1},
 		{"a killed mutant that is listed", []*mutant{killed("a {{<}} b")},
 			[]survivor{entry("a {{<}} b", "equal")}, 0, 1},
+		{"a survivor when the time is over", []*mutant{unconfirmed("a {{<}} b")}, nil, 0, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := compare(tt.found, tt.listed)

@@ -153,6 +153,7 @@ const (
 	invalid          // it does not compile
 	killed
 	survived
+	unconfirmed // it survived the tests that reach it, and all tests were not yet run against it
 )
 
 // A mutant is a program with one changed token.

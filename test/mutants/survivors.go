@@ -99,6 +99,7 @@ type result struct {
 	untested    int
 	current     []survivor // all survivors, with the reason of the list
 	unexplained []survivor // survivors that the list does not have, or not with a reason
+	unconfirmed []survivor // mutants that all tests were not run against; they count as untested
 	stale       []survivor // entries whose mutant is killed or gone
 }
 
@@ -113,6 +114,10 @@ func compare(found []*mutant, listed []survivor) result {
 			continue
 		case untested:
 			r.untested++
+			continue
+		case unconfirmed:
+			r.untested++
+			r.unconfirmed = append(r.unconfirmed, m.survivor)
 			continue
 		case invalid:
 			continue

@@ -28,6 +28,10 @@ type tester struct {
 	*goPackage
 	temp    string // a folder for files
 	workers int
+
+	// isListed reports whether the list explains a survivor. All tests are run once more against
+	// each survivor that it does not explain. If isListed is nil, no survivor is tested again.
+	isListed func(*mutant) bool
 }
 
 // A test is one test function of the package.
@@ -88,16 +92,19 @@ type testRun struct {
 	cpu    time.Duration // of the processor
 }
 
-// run runs some tests. They fail if they take longer than limit. An error means that they did not
-// run.
+// run runs some tests, or all tests if none is named. They fail if they take longer than limit. An
+// error means that they did not run.
 func (t *tester) run(ctx context.Context, b binary, tests []string, limit time.Duration,
 	env ...string) (testRun, error) {
+	args := []string{"-test.short", "-test.failfast", "-test.timeout=" + limit.String()}
 	var patterns []string
 	for _, name := range tests {
 		patterns = append(patterns, regexp.QuoteMeta(name))
 	}
-	cmd := exec.CommandContext(ctx, string(b), "-test.short", "-test.failfast",
-		"-test.timeout="+limit.String(), "-test.run=^("+strings.Join(patterns, "|")+")$")
+	if len(patterns) > 0 {
+		args = append(args, "-test.run=^("+strings.Join(patterns, "|")+")$")
+	}
+	cmd := exec.CommandContext(ctx, string(b), args...)
 	cmd.Dir = t.folder
 	cmd.Env = append(os.Environ(), env...)
 	var out bytes.Buffer
@@ -193,12 +200,8 @@ func (t *tester) test(ctx context.Context, m *mutant, b binary, tests []test) (o
 			return !t.reached[m.number]
 		})
 	} else {
-		text, err := m.program()
-		if err != nil {
-			return untested, err
-		}
-		path, limits := t.switches(0)
-		b, err = t.build(ctx, map[string][]byte{m.path: text, path: limits})
+		var err error
+		b, err = t.buildAlone(ctx, m)
 		switch {
 		case errors.Is(err, errInvalid):
 			return invalid, nil
@@ -228,6 +231,38 @@ func (t *tester) test(ctx context.Context, m *mutant, b binary, tests []test) (o
 	return survived, nil
 }
 
+// buildAlone builds the program with one mutant and no switches.
+func (t *tester) buildAlone(ctx context.Context, m *mutant) (binary, error) {
+	text, err := m.program()
+	if err != nil {
+		return "", err
+	}
+	path, limits := t.switches(0)
+	return t.build(ctx, map[string][]byte{m.path: text, path: limits})
+}
+
+// confirm runs all tests of the package against a survivor, in a program without switches. On a
+// busy machine, a test may come to other switches than when it was measured, or fail without a
+// mutant, and so be left out. Only a mutant that passes all tests is reported.
+func (t *tester) confirm(ctx context.Context, m *mutant) (outcome, error) {
+	b, err := t.buildAlone(ctx, m)
+	switch {
+	case errors.Is(err, errInvalid):
+		return invalid, nil
+	case err != nil:
+		return unconfirmed, err
+	}
+	defer os.RemoveAll(filepath.Dir(string(b)))
+	run, err := t.run(ctx, b, nil, 10*time.Minute)
+	switch {
+	case err != nil:
+		return unconfirmed, err
+	case run.passed:
+		return survived, nil
+	}
+	return killed, nil
+}
+
 // testAll tests mutants of a package. The program with all mutants is in files. If ctx ends, the
 // other mutants stay untested.
 func (t *tester) testAll(ctx context.Context, mutants []*mutant, files map[string][]byte) (
@@ -245,6 +280,9 @@ func (t *tester) testAll(ctx context.Context, mutants []*mutant, files map[strin
 	for _, m := range mutants {
 		group.Go(func() (err error) {
 			m.outcome, err = t.test(ctx, m, all, tests)
+			if m.outcome == survived && t.isListed != nil && !t.isListed(m) {
+				m.outcome, err = t.confirm(ctx, m)
+			}
 			return err
 		})
 	}

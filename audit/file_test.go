@@ -194,6 +194,23 @@ func TestOpenRestoresPublicKeyAndOrigin(t *testing.T) {
 	}
 }
 
+// TestOpenLeavesUnchangedFilesAlone opens a log again. Other users may have a right or a link to the
+// public key, and lose it if the file is replaced.
+func TestOpenLeavesUnchangedFilesAlone(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+	open(t, audit.Options{File: file}).Close()
+	for _, path := range []string{audit.PublicKeyFile(file), file + ".tree/origin"} {
+		before, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		open(t, audit.Options{File: file}).Close()
+		if after, err := os.Stat(path); err != nil || !os.SameFile(before, after) {
+			t.Errorf("%s was replaced, error %v; want the same file", path, err)
+		}
+	}
+}
+
 func TestOpenRefusesOtherFiles(t *testing.T) {
 	var good string
 	{

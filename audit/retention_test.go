@@ -299,6 +299,9 @@ func TestFileIsRotatedWhenItsFirstRecordIsOlderThanKeepFor(t *testing.T) {
 		if segments, err := audit.Segments(file); err != nil || len(segments) != 1 {
 			t.Errorf("after an hour the files are %q, error %v; want one", segments, err)
 		}
+		if first := firstSeq(t, file); first != 1 {
+			t.Errorf("after an hour the log begins with record %d, want record 1", first)
+		}
 		time.Sleep(time.Minute)
 		if first := firstSeq(t, file); first == 1 {
 			t.Error("after an hour and a minute the log begins with record 1, want it removed")

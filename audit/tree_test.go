@@ -369,6 +369,36 @@ func TestOpenAfterCrash(t *testing.T) {
 	}
 }
 
+// TestOnlyLostTilesAreWrittenAgain opens a log that lost one of its full tiles.
+func TestOnlyLostTilesAreWrittenAgain(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+	l := open(t, audit.Options{File: file})
+	for range 600 {
+		record(t, l, event(""))
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	tiles := []string{file + ".tree/tile/0/000", file + ".tree/tile/0/001"}
+	lost := readFile(t, tiles[1])
+	kept, err := os.Stat(tiles[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(tiles[1]); err != nil {
+		t.Fatal(err)
+	}
+	if err := open(t, audit.Options{File: file}).Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := readFile(t, tiles[1]); !bytes.Equal(got, lost) {
+		t.Error("the lost tile was written with other hashes")
+	}
+	if now, err := os.Stat(tiles[0]); err != nil || !os.SameFile(kept, now) {
+		t.Errorf("the other tile was replaced, error %v; want the same file", err)
+	}
+}
+
 // TestLostTileIsNotReportedAsChangedRecord overwrites a tile with zeros: the full tile that holds
 // the last record of a closed log.
 func TestLostTileIsNotReportedAsChangedRecord(t *testing.T) {
@@ -441,6 +471,28 @@ func TestCheckpointIntervals(t *testing.T) {
 			checkpoints[1].Size != 1001 || checkpoints[2].Root != fullCheckpoint(t, file).Root {
 			t.Errorf("the anchor file holds %d checkpoints, error %v; want those of 0, 1001 and "+
 				"1002 records", len(checkpoints), err)
+		}
+	})
+}
+
+// TestAnchorFileGetsACheckpointEveryMinute looks at the anchor file one minute after each write.
+func TestAnchorFileGetsACheckpointEveryMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+		l := open(t, audit.Options{File: file, AnchorFile: file + ".anchor"})
+		for minute := range 5 {
+			checkpoints, _, err := audit.OpenCheckpoints(readFile(t, file+".anchor"),
+				readPublicKey(t, file))
+			if err != nil || len(checkpoints) != minute+1 {
+				t.Errorf("after %d minutes, the anchor file has %d checkpoints, error %v; want %d",
+					minute, len(checkpoints), err, minute+1)
+			}
+			record(t, l, event(""))
+			time.Sleep(time.Minute)
+			synctest.Wait()
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
 		}
 	})
 }

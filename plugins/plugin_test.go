@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -152,6 +153,13 @@ func (s scriptedStage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict
 			}
 			all = append(all, b)
 		}
+	case "use 320 MiB":
+		b := make([]byte, 320<<20)
+		for i := 0; i < len(b); i += 1 << 10 {
+			b[i] = 1
+		}
+		time.Sleep(time.Hour)
+		runtime.KeepAlive(b)
 	case "show":
 		request := "none"
 		if m.Request != nil {

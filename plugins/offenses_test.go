@@ -98,7 +98,9 @@ func TestRefusalOfAnOriginGrows(t *testing.T) {
 					"the server \"a\" have ended the plugin's process %d times; retry in %ds",
 					number+1, wait))
 				wantCheck(t, &o, newCall("b", "x"), false, "")
-				time.Sleep(wait*time.Second - 1)
+				time.Sleep(40 * time.Millisecond) // the time in the error is rounded
+				wantCheck(t, &o, newCall("a", "x"), false, fmt.Sprintf("retry in %ds", wait))
+				time.Sleep(wait*time.Second - 40*time.Millisecond - 1)
 				wantCheck(t, &o, newCall("a", "x"), false, "retry in")
 				time.Sleep(time.Nanosecond)
 			}

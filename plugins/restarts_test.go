@@ -205,6 +205,38 @@ func TestIsolatedProcessIsKept(t *testing.T) {
 	}
 }
 
+// A stage that cannot be made in the isolated process does not end this process.
+func TestIsolatedProcessOutlivesAStageThatCannotBeMade(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "rules")
+	writeScript(t, file, "")
+	specs := []plugins.Spec{builtinSpec("one", `{"file":`+string(mcp.Quote(file))+`}`),
+		builtinSpec("two", `{}`)}
+	h := startHost(t, specs...)
+	h.pass(instruct("a", "die", 0))
+	h.waitForEvent("built-in plugin_restarted", 1)
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	stages := h.set.Stages(specs)
+	process := func() string {
+		t.Helper()
+		v, err := stages[1].Stage.Inspect(t.Context(), instruct("a", "show the process", 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v.Reason
+	}
+	before := process()
+	_, err := stages[0].Stage.Inspect(t.Context(), instruct("a", "good", 0))
+	if !strings.Contains(fmt.Sprint(err), "does not have this stage") {
+		t.Errorf("got the error %v, want that the stage is missing", err)
+	}
+	if after := process(); after != before {
+		t.Errorf("the process %s inspects the next message, want the process %s", after, before)
+	}
+}
+
 // stageOf returns the only stage of a host, for inspections with a context of their own.
 func stageOf(h *testHost, spec plugins.Spec) pipeline.Stage {
 	return h.set.Stages([]plugins.Spec{spec})[0].Stage

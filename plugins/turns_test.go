@@ -85,7 +85,7 @@ func TestOrderOfTurns(t *testing.T) {
 	for _, w := range []struct {
 		server string
 		size   int
-	}{{"a", 3000}, {"offender", 10}, {"a", 1000}, {"b", 2000}, {"offender", 1}} {
+	}{{"offender", 10}, {"a", 3000}, {"a", 1000}, {"b", 2000}, {"offender", 1}} {
 		next := &turn{message: message(w.server, w.size)}
 		names[next] = fmt.Sprintf("%s %d", w.server, w.size)
 		i.waiting = append(i.waiting, next)

@@ -22,6 +22,10 @@ func TestQuickInspection(t *testing.T) {
 	}
 	s := fromLibrary(t, "roots/traversal", library.DefaultRules()["roots/traversal"])
 	call := called("read", `{"path":"/srv/a.txt"}`)
+	callOf := func(bytes int) *mcp.Message {
+		rest := bytes - len(called("read", `{"x":""}`).Body())
+		return called("read", `{"x":"`+strings.Repeat("x", rest)+`"}`)
+	}
 	for name, c := range map[string]struct {
 		m    *mcp.Message
 		want bool
@@ -29,10 +33,10 @@ func TestQuickInspection(t *testing.T) {
 		"a call":        {call, true},
 		"its result":    {answered(call, `{"content":[]}`), true},
 		"a hidden path": {called("read", `{"path":"..%2f..%2fetc/passwd"}`), false},
-		"a large call":  {called("read", `{"x":"`+strings.Repeat("x", 128<<10)+`"}`), false},
+		"a large call":  {callOf(128<<10 + 1), false},
 		"another method": {sent(mcp.NewRequest("1", "tools/list", nil), mcp.ToServer, ""),
 			false},
-		"a call of 100 KiB": {called("read", `{"x":"`+strings.Repeat("x", 100<<10)+`"}`), true},
+		"a call of 128 KiB": {callOf(128 << 10), true},
 	} {
 		if got := quickly(s, c.m); got != c.want {
 			t.Errorf("%s is inspected quickly: %v, want %v", name, got, c.want)

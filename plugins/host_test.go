@@ -476,7 +476,7 @@ func TestLoadReportsUnusablePlugins(t *testing.T) {
 		"no certificate": {func(s *plugins.Spec) { s.Command[2] = "no certificate" },
 			"hint: set mtls = false"},
 		"an unknown built-in plugin": {func(s *plugins.Spec) { s.Use = "none" },
-			`there is no built-in plugin "none"`},
+			`plugin "scripted" (built-in none): there is no built-in plugin "none"`},
 		"no plugins": {func(s *plugins.Spec) { s.Command[2] = "0 plugins" },
 			"the program offers 0 plugins; 1 to 1000 are allowed"},
 		"too many plugins": {func(s *plugins.Spec) { s.Command[2] = "1001 plugins" },

@@ -43,6 +43,38 @@ func TestOldestReplacedConfigurationIsReleased(t *testing.T) {
 	}
 	_, err := old.Pass(t.Context(), messagesByKind["a request"]("good"))
 	requireDenied(t, err)
+	h.load(programSpec("scripted", "scripted"))
+	if _, err := h.pass(messagesByKind["a request"]("good")); err != nil {
+		t.Errorf("a plugin that is configured again after its release: %v", err)
+	}
+}
+
+// A plugin keeps its process as long as its program, arguments, environment and protection of the
+// socket stay the same.
+func TestProcessIsKeptWhileItsProgramIsTheSame(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(*plugins.Spec)
+		isKept bool
+	}{
+		"another configuration": {func(s *plugins.Spec) { s.Config = []byte(`{"methods":[]}`) },
+			true},
+		"another timeout":     {func(s *plugins.Spec) { s.Timeout += time.Second }, true},
+		"other grants":        {func(s *plugins.Spec) { s.Grants.Hide = false }, true},
+		"another argument":    {func(s *plugins.Spec) { s.Command = append(s.Command, "x") }, false},
+		"another environment": {func(s *plugins.Spec) { s.Env = map[string]string{"A": "b"} }, false},
+		"no TLS":              {func(s *plugins.Spec) { s.NoTLS = true }, false},
+	} {
+		s := programSpec("scripted", "scripted")
+		h := startHost(t, s)
+		before := h.processOf("a")
+		c.change(&s)
+		h.load(s)
+		if after := h.processOf("a"); (after == before) != c.isKept {
+			t.Errorf("%s: process %d, then %d; want the same process: %v", name, before, after,
+				c.isKept)
+		}
+	}
 }
 
 // A configuration that cannot be loaded leaves the plugins of the current configuration as they

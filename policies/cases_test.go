@@ -2,6 +2,7 @@ package policies_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -266,6 +267,27 @@ deny contains "three" if {
 		if f.Effect == "set" && (len(f.Reads) != 2 ||
 			f.Reads[0] != (policies.Read{Ref: "input.method", Value: `"tools/call"`})) {
 			t.Errorf("the set rule reads %v, want input.method and input.name", f.Reads)
+		}
+	}
+}
+
+// TestExplainShortensLongValues checks that an explanation shows up to 120 bytes of a value that a
+// rule reads. The bytes include the quotes of a string, and no character is cut in two.
+func TestExplainShortensLongValues(t *testing.T) {
+	s := loaded(t, `deny contains "one" if contains(input.params.arguments.x, "a")`)
+	for x, want := range map[string]string{
+		strings.Repeat("a", 118):            `"` + strings.Repeat("a", 118) + `"`,
+		strings.Repeat("a", 119):            `"` + strings.Repeat("a", 119) + `…`,
+		strings.Repeat("a", 118) + "é bbbb": `"` + strings.Repeat("a", 118) + `…`,
+	} {
+		e, err := s.Explain(t.Context(), parsedCase(t,
+			`{"method":"tools/call","params":{"name":"x","arguments":{"x":"`+x+`"}}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		read := policies.Read{Ref: "input.params.arguments.x", Value: want}
+		if len(e.Effects) != 1 || !slices.Contains(e.Effects[0].Reads, read) {
+			t.Errorf("the effects are %+v, want one that reads %v", e.Effects, read)
 		}
 	}
 }

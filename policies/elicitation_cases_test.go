@@ -65,6 +65,16 @@ func TestElicitationGateOnThirdForms(t *testing.T) {
 		"held-out forms, honest ones denied": 13, "tuning forms, honest ones denied": 2})
 }
 
+// TestElicitationGateOnFourthForms is TestElicitationGateOnForms with a fourth set. It was also
+// written and split before it was tried. Cases with a source "retold" say in other words what forms
+// of published servers say; the number is that of the text in which the form was found. At first,
+// 25 of 110 held-out honest forms were denied and 0 of 45 held-out attacks passed.
+func TestElicitationGateOnFourthForms(t *testing.T) {
+	testElicitationCases(t, "fourth.jsonl", map[string]int{
+		"held-out forms, honest ones denied": 25, "tuning forms, honest ones denied": 38,
+		"tuning forms, attacks that pass": 4})
+}
+
 // testElicitationCases compares the verdicts on the cases of a file with what is wanted. atMost has
 // the numbers of wrong verdicts that are allowed.
 func testElicitationCases(t *testing.T, file string, atMost map[string]int) {

@@ -75,8 +75,7 @@ deny contains sprintf("the form asks for a secret: %s", [substring(text, 0, 60)]
 	mode == "form"
 	has_text_field
 	not is_long
-	some text in labels
-	asks_for_secret(text)
+	some text in requests_for_secrets
 }
 
 # Long texts are not searched for words, because this costs time.
@@ -98,6 +97,18 @@ deny contains "a field has the name of a secret" if {
 	not is_long
 	some label in field_labels
 	regex.match(secret_labels, words(label))
+	not is_something_else(label)
+}
+
+note contains sprintf("the form speaks about a secret and asks for something else: %s", [substring(text, 0, 60)]) if {
+	input.method == "elicitation/create"
+	input.kind == "request"
+	mode == "form"
+	has_text_field
+	not is_long
+	count(requests_for_secrets) == 0
+	some text in labels
+	asks_for_secret(text)
 }
 
 # True when the form has a field into which the user can write text.
@@ -150,9 +161,43 @@ deny contains "the form contains a link" if {
 	input.method == "elicitation/create"
 	input.kind == "request"
 	mode == "form"
+	some text in links
+	is_for_the_user(text)
+}
+
+note contains sprintf("the form names a URL: %s", [substring(text, 0, 60)]) if {
+	input.method == "elicitation/create"
+	input.kind == "request"
+	mode == "form"
+	some text in links
+	not is_for_the_user(text)
+}
+
+links contains text if {
 	some text in texts
 	not text in examples_of_uris
 	regex.match(`(?i)\b(https?|javascript|data|file)(:|%3a)/*\S|\bwww\.`, without_invisible(text))
+}
+
+# True when a text asks the user to open its link. Other texts name the URL that a tool wants to use:
+# "Delete the webhook https://ci.example.com/start?".
+is_for_the_user(text) if regex.match(`(?i)\b(javascript|data|file)(:|%3a)`, without_invisible(text))
+
+is_for_the_user(text) if {
+	regex.match(link_words, words(text))
+	not asks_permission(text)
+}
+
+is_for_the_user(text) if {
+	regex.match(opening_words, words(text))
+	not regex.match(opening_tools, words(text))
+	not asks_permission(text)
+}
+
+# "Navigate to https://example.com and click Remove?"
+asks_permission(text) if {
+	regex.match(`(?is)^\W*(shall i |may i |should i |allow me to |ok to |okay to )?(navigate|open|fetch|load|delete|remove|create|send|post|put|publish|clone|download|use|add|connect|call|request|browse|go|crawl|scrape|index|import|export|push|pull|visit|click|follow|submit|register|subscribe|unsubscribe|update|replace|allow|approve|retry|deploy|upload|check)\b.*\?\s*$`, text)
+	not regex.match(`\b(log ?in|sign ?in|sign ?on|verify|your|password|account|renew|re ?authenticate)\b`, words(text))
 }
 
 # A field may say how its value looks.
@@ -366,21 +411,229 @@ field_labels contains label if {
 	is_string(label)
 }
 
+# Texts of the form that ask for the value of a secret. A text that only names a secret is not one of
+# them: the form must also have a field for it.
+requests_for_secrets contains label if {
+	some label in labels
+	is_of_field(label)
+	asks_for_secret(label)
+	not is_something_else(label)
+}
+
+requests_for_secrets contains text if {
+	some text in labels
+	demands_secret(text)
+}
+
+requests_for_secrets contains text if {
+	has_vague_field
+	some text in labels
+	asks_for_secret(text)
+	not is_something_else(text)
+}
+
+requests_for_secrets contains text if {
+	some text in labels
+	text in descriptions
+	defines_secret(text)
+}
+
+requests_for_secrets contains text if {
+	has_vague_field
+	some text in labels
+	regex.match(long_secrets, words(text))
+}
+
+# "Card number and CVV" is a request, whatever the label of the field is.
+requests_for_secrets contains text if {
+	text := input.params.message
+	plain := without_harmless(words(text))
+	count(split(plain, " ")) < 9
+	not contains(text, "?")
+	regex.match(concat("", [`^(\S+ ){0,3}(`, strong_secrets, `)`]), without_modifiers(plain))
+	not is_about_secret(plain)
+}
+
+requests_for_secrets contains text if {
+	some text in labels
+	contains_secret_file(text)
+	not is_path_asked
+}
+
+# "postgres://user:password@host"
+requests_for_secrets contains text if {
+	some text in labels
+	regex.match(`://[^/\s:@]+:[^/\s@]+@`, text)
+}
+
+is_of_field(label) if label in field_labels
+
+is_of_field(label) if label in names
+
+descriptions contains field.description if {
+	walk(input.params.requestedSchema, [_, field])
+	is_string(field.description)
+}
+
+# True when a field can get any value, because its label is as vague as "Value", or has one or two
+# letters.
+has_vague_field if {
+	some label, field in vague_fields
+	not is_numeric(field)
+}
+
+has_vague_field if {
+	count(vague_fields) > 0
+	regex.match(numeric_secrets, words_of_form)
+}
+
+vague_fields[label] := field if {
+	walk(input.params.requestedSchema, [keys, field])
+	count(keys) > 1
+	keys[count(keys) - 2] == "properties"
+	is_object(field)
+	not is_choice(field)
+	not excepted(keys[count(keys) - 1])
+	label := keys[count(keys) - 1]
+	is_vague(object.get(field, "title", label))
+	is_vague(object.get(field, "description", "value"))
+}
+
+# A vague label is explained by the description.
+field_labels contains field.description if {
+	walk(input.params.requestedSchema, [keys, field])
+	count(keys) > 1
+	keys[count(keys) - 2] == "properties"
+	is_string(field.description)
+	not is_choice(field)
+	not excepted(keys[count(keys) - 1])
+	is_vague(object.get(field, "title", keys[count(keys) - 1]))
+}
+
+is_vague(label) if regex.match(vague_labels, words(label))
+
+is_vague(label) if not is_string(label)
+
+is_numeric(field) if field.type in {"integer", "number"}
+
+# True when the form says what a word such as "token" or "pin" means in it.
+is_something_else(label) if {
+	plain := words(label)
+	some pair in other_meanings
+	regex.match(pair[0], plain)
+	regex.match(pair[1], words_of_form)
+}
+
+words_of_form := concat(" ", [words(text) | some text in texts; is_string(text)])
+
+# True when a sentence has a verb such as "enter", and the verb's object is a secret.
+demands_secret(text) if {
+	some sentence in regex.split(`[.!?]\s+|[。！？।؟]|[()\n]`, text)
+	some spelled in spellings(without_harmless(words(sentence)))
+	rest := without_harmless(spelled)
+	not regex.match(text_work, rest)
+	is_demanded(rest)
+}
+
+demands_secret(text) if refers_to_secret(text)
+
+is_demanded(rest) if {
+	regex.match(foreign_verbs, rest)
+	names_secret(rest)
+}
+
+is_demanded(rest) if {
+	some object in objects(rest)
+	is_secret_object(object, rest)
+}
+
+# The texts behind the verbs of a sentence, up to the next preposition. "the name for the token" is
+# not the token, but "the value of the token" is.
+objects(rest) := [object |
+	some i, piece in regex.split(demanding_verbs, rest)
+	i > 0
+	object := trim_space(regex.split(object_ends, regex.replace(piece, contents_of, " "))[0])
+	not regex.match(gerunds, object)
+]
+
+is_secret_object(object, _) if regex.match(secret_words, without_noun_modifiers(object))
+
+is_secret_object(object, _) if regex.match(`\bpat$|\bpin\b|\bcookies?\b|\b(key|token|secret) itself\b|\bfull (key|token)\b`, without_noun_modifiers(object))
+
+is_secret_object(object, rest) if {
+	regex.match(code_words, object)
+	regex.match(code_contexts, rest)
+}
+
+# Some secrets are described by more than their object: "the 12 words of your wallet".
+is_secret_object(_, rest) if regex.match(long_secrets, rest)
+
+# In English, a noun before another noun only describes it: "token transfer", "password reset".
+without_modifiers(text) := without_phrases(text, modifiers(text))
+
+# Like without_modifiers, but only if the second word ends like a noun. Behind "enter the password",
+# other words are adverbs.
+without_noun_modifiers(text) := without_phrases(text, {phrase |
+	some phrase in modifiers(text)
+	regex.match(`(tion|ment|ness|ity|ing|er|or|ism|ance|ence|age|ure|ship|ory|ary|fer|set|name|user|file|path|list|policy|field|hash|test|text|type)s?$`, phrase)
+})
+
+without_phrases(text, phrases) := strings.replace_n({phrase: " " | some phrase in phrases}, text)
+
+modifiers(text) := {phrase[0] |
+	is_english
+	some phrase in regex.find_all_string_submatch_n(concat("", [`\b(`, secret_nouns, `|(verification|confirmation|security|access|login|sms|authentication|recovery) codes?) (\pL{2,})\b`]), text, -1)
+	not regex.match(words_after_nouns, phrase[count(phrase) - 1])
+}
+
+# "Translate 'Enter your password'" asks for a translation.
+text_work := `^(please )?(translat|rewrit|rewrite|rephras|reword|locali[sz]|proofread|shorten)`
+
+is_english if regex.match(`\b(the|your|which|what|please|how|this|with|should|enter|and|from|an)\b`, words_of_form)
+
+# A description that begins with a secret says what to write into the field.
+defines_secret(text) if {
+	sentence := regex.split(`[.!?;]\s+|[()\n]`, text)[0]
+	not is_list(sentence)
+	plain := without_harmless(words(regex.replace(sentence, examples, "")))
+	head := regex.split(object_ends, regex.replace(plain, contents_of, " "))[0]
+	regex.match(concat("|", [secret_words, `\bpin$`]), without_modifiers(head))
+	not is_about_secret(plain)
+}
+
+defines_secret(text) if {
+	plain := without_harmless(words(text))
+	regex.match(code_words, plain)
+	regex.match(sending_words, plain)
+	not is_about_secret(plain)
+}
+
+defines_secret(text) if regex.match(long_secrets, words(text))
+
+# "password, passkey or single sign-on" are kinds of values, and not a value.
+is_list(text) if regex.match(`(?i),.*\b(or|and|oder|und|ou|et|o|e|y)\b`, text)
+
+is_path_asked if {
+	some label in field_labels
+	regex.match(`\b(path|file|folder|directory|location|profile|pfad|datei|ordner|chemin|fichier|ruta|archivo|percorso|caminho|arquivo)\b`, words(label))
+	not regex.match(`\b(contents?|paste|copy|output|upload|inhalt|contenu|contenido|contenuto|conteudo)\b`, words_of_form)
+}
+
 asks_for_secret(text) if {
 	some part in regex.split(`[.!?;:]\s+|[。！？；：।؟]|[()\n]`, text)
 	some spelled in spellings(without_harmless(words(part)))
-	rest := without_harmless(spelled)
+	rest := without_modifiers(without_harmless(spelled))
 	names_secret(rest)
 	not is_about_secret(rest)
 }
 
 # "We made a token for you. Paste it here."
-asks_for_secret(text) if {
-	regex.match(`\b(enter|type|paste|insert) (it|them|this one|yours)\b`, words(text))
+refers_to_secret(text) if {
+	regex.match(`\b(enter|type|paste|insert|provide|give me|send me) (it|them|this one|yours|both|(the )?(current|old|new|full|whole|existing|actual) (one|value)|the value|its value|the contents?)\b`, words(text))
 	names_secret(regex.replace(words(text), harmless_words, " "))
 }
 
-asks_for_secret(text) if {
+contains_secret_file(text) if {
 	regex.match(secret_files, lower(text))
 	not regex.match(`\b(where|which|path|name of|location|folder|left out|ignored|excluded|skipped|never (read|sent|uploaded))\b`, lower(text))
 }
@@ -418,7 +671,58 @@ is_about_secret(text) if regex.match(`^(please )?translat`, text)
 
 without_harmless(text) := regex.replace(regex.replace(text, warnings, " "), harmless_words, " ")
 
-entry_verbs := `\b(enter|type (in|your|the|it)|paste|provide|give|share|tell|send|supply|input|submit|fill|copy|reply|retype|attach|write (down|your|the))\b|eingeben|\bgib\b|geben sie|\bsaisi|\bentrez\b|\bintrodu(ce|zca|zcan|cir|ceti|za)\b|\bingres[ae]\b|\bescrib|inserisc|\bdigit[ea]\b|\binsira\b|введите|вставьте|输入|粘贴|輸入|入力|貼り付け|입력|붙여|أدخل|الصق|दर्ज|पेस्ट|girin|yapistir|\bpodaj|wpisz|wklej|\bvoer|\bvul\b|\bplak\b|\bnhap\b|\bdan\b|masukkan|tempel`
+entry_verbs := concat("|", [english_verbs, foreign_verbs])
+
+english_verbs := `\b(enter|type (in|your|the|it)|paste|provide|give|share|tell|send|supply|input|submit|fill|copy|reply|retype|attach|write (down|your|the))\b`
+
+foreign_verbs := `\bqual e\b|\bcual es\b|\bquelle? est\b|\bwie lautet\b|\bnedir\b|εισ[αά]γ|πληκτρολογ|eingeben|\bgib\b|geben sie|\bsaisi|\bentrez\b|\bintrodu(ce|zca|zcan|cir|ceti|za)\b|\bingres[ae]\b|\bescrib|inserisc|\bdigit[ea]\b|\binsira\b|введите|вставьте|输入|粘贴|輸入|入力|貼り付け|입력|붙여|أدخل|الصق|दर्ज|पेस्ट|girin|yapistir|\bpodaj|wpisz|wklej|\bvoer|\bvul\b|\bplak\b|\bnhap\b|\bdan\b|masukkan|tempel`
+
+# Verbs whose object the user is asked for.
+demanding_verbs := `\b(enter|type( in)?|retype|paste( in)?|insert|input|provide|supply|submit|give( (me|us))?|tell( (me|us))|send( (me|us))?|share|copy|attach|fill in|write( down)?|reply with|confirm|verify|needs? your|requires? your|want your|what (is|was|are)|what s|let me have|show me|upload|reveal|disclose|unlock with|log ?in with|sign in with)\b`
+
+object_ends := `\b(to|of|for|about|on|with|that|which|who|whose|why|how|where|whether|if|when|from|in|so|because|before|after|by|at|into|like|such as|than|are called|is called|should be called|means?)\b`
+
+# "the value of" means the thing itself.
+contents_of := `\b(values?|contents?|copy|digits?|letters?|characters?|words|part|half|rest|whole|text|string|output) (of|from|in|for|on)\b`
+
+# Verbs of an object that is an act: "confirm deleting the token".
+gerunds := `^(the |this )?(\w+ing|delet\w+|remov\w+|revo[kc]\w+|rotat\w+|renew\w*|destructive)\b`
+
+# Words that may stand behind a secret: "password again", "token value". Other nouns make the secret a
+# part of a name, and verbs make a statement about it.
+words_after_nouns := `^(values?|data|info|information|details|strings?|contents?|json|file|files|header|pair|pairs|codes?|numbers?|digits?|characters?|phrases?|words?|answers?|keys?|tokens?|secrets?|access|recovery|signing|passwords?|passcode|passphrase|pins?|cookies?|credentials?|cert|certificate|here|below|above|again|now|please|and|or|is|are|was|you|we|i|they|he|it|your|our|my|his|the|a|an|this|these|then|so|shown|sent|used|needed|required|expected|missing|itself|separated|twice|once|first|exactly|as|if|to|of|for|about|on|with|that|which|who|whose|why|how|where|when|from|in|because|before|after|by|at|into|only|repeat|repeated|unlocks?|opens?|protects?|lets|works?|gets|do|did|should|can|confirm|confirmation|verify|hex|base64|pem|plain|unencrypted|encrypted|manually|one|two|three|all|each|every|comma|per|exactly|carefully|issued|generated|created|copied|displayed|stored|saved|starting|starts|begins|not|must|will|ihres|deines|mot|de|eingeben|ein|hier|girin|anda|du|aici|tu|su)$`
+
+# Secrets that have only digits.
+numeric_secrets := `\b(pins?|otp|codes?|cv[vc]|ssn|digits?|tan|nip|numbers?|numero|nummer|kod\w*|codigo|codice|chiffres|cifre|cifras)\b|ziffer|nummer|код|цифр|номер|代码|数字|码|碼|番号|コード|번호|코드|رمز|رقم|कोड|नंबर`
+
+# Labels of fields into which anything can be written.
+vague_labels := `^((your|the|my|enter|please|a|an|deine?|ihre?|votre|tu|su|sua|seu|il|la|le|el|o) )*(values?( ?\d+)?|\w{1,2}|answers?|inputs?|responses?|reply|replies|texts?|data|contents?|outputs?|fields?|results?|strings?|info|information|details?|codes?|keys?|digits?|numbers?|words?|phrases?|frases?|frasi|logins?|auth|authorization|authentication|entry|entries|confirm|confirmation|verify|verification|verif|proof|prompt|here|message|user ?input|it|thing|item|x+|foo|bar|json|env|file|current|old|new( (value|one|code|key|entry))?|value ?\d|json key|eingabe|antwort|wert|inhalt|feld|angabe|zahl|ziffern|worter|schlussel|bestatigung|valeur|reponse|saisie|texte|contenu|champ|cle|mots|chiffres|numero|valor|respuesta|texto|entrada|contenido|campo|clave|codigo|palabras|digitos|valore|risposta|testo|contenuto|chiave|codice|parole|cifre|resposta|conteudo|chave|palavras|waarde|antwoord|invoer|tekst|inhoud|veld|sleutel|woorden|cijfers|wartosc|odpowiedz|pole|kod|klucz|slowa|cyfry|deger|yanit|cevap|giris|metin|alan|anahtar|kelimeler|sayi|gia tri|cau tra loi|ma|khoa|nilai|jawaban|isi|masukan|kode|kunci|varde|svar|nyckel|hodnota|odpoved|klic|kod|valoare|raspuns|cod|cheie)( ?\d+)?$|^(значени\S*|ответ|текст|поле|данные|ввод|код|ключ|слова|цифры|номер|κωδικ\S*|значення|відповідь|值|答案|回答|内容|内容|输入|輸入|代码|数字|号码|密钥|密鑰|文本|値|入力|入力値|コード|番号|テキスト|キー|값|답변|입력|내용|코드|번호|키|텍스트|القيمة|الاجابة|الإجابة|الرمز|النص|المفتاح|मान|उत्तर|कोड|इनपुट|कुंजी|ערך|τιμη)$`
+
+# Short words that name a secret in one form and something else in another, and what the other form
+# speaks about.
+other_meanings := [
+	[`^cookies?$`, `\b(bak(e|es|ed|ing)|recipes?|oven|dough|chocolate|snacks?|dessert|kitchen)\b`],
+	[`\bpins?( (numbers?|names?))?$|^pin\b`, `\b(gpio|relays?|led|sensors?|arduino|raspberry|esp32|esp8266|breadboard|header|connector|pinout|solder\w*|servo|microcontroller|i2c|spi|uart|voltage|maps?|latitude|longitude|pinterest|boards?|bowling|corkboard|lapel|wiring|chip|motor)\b`],
+	[`\bpass(es)?$`, `\b(boarding|season|ski|museum|train|travel|bus|metro|day|event|backstage|visitor|parking|resort|mountain|festival|wallet pass)\b`],
+	[`\bsession( ids?)?$`, `\b(agents?|runs?|chats?|threads?|conversations?|recordings?|training|tmux|terminal|debug\w*|conference|workshop|coaching|therapy|game|browser tabs?|meeting|lesson|yoga|speaker|talk)\b`],
+	[`\baccount (numbers?|no)$`, `\b(chart of accounts|ledger|bookkeeping|book keeping|accounting|cost centers?|journal entr(y|ies)|debit and credit)\b`],
+	[`\btokens?( (in|out|a|b|0|1|id|ids))?$`, `\b(symbols?|crypto|track|portfolio|market|prices?|swaps?|mint\w*|nft|erc ?\d+|bridges?|parser|lexer|tokeni[sz]er|grammar|ticker|coins?|liquidity|pool|airdrop|staking|stake|blockchain|dex|usdc|usdt|eth|solana|supply|design tokens?|css|max\w*|budgets?|per minute|models?|llm|stop sequences?|context window)\b`],
+	[`^((from|to|old|new|which|kubernetes|docker|k8s|github|repository|the) )*(secrets?|keys?|credentials?|tokens?|connections?)$`, `\b((names?|ids?|alias(es)?|labels?) only|only (the|its|a|their) (names?|ids?|alias|label)|not (the|its|their) values?|names? as|by (its |the )?(names?|label|alias)|(to|be) (mounted?|rotated?|deleted?|revoked?|disabled|listed)|which (one|of them))\b`],
+]
+
+# What a text says that wants the user to open its link.
+link_words := `\b(visit|go to|click|log ?in|sign ?in|sign ?on|sign ?up|log ?on|verify|follow|see|read (more|it|about)|renew|re ?authori[sz]\w*|re ?authenticat\w*|authori[sz]e|authenticate|unlock|continue (at|on|via|in)|your (account|session|wallet|login|identity|bank|password|payment|billing|card|profile)|pay|claim|tap|scan|look at|register (at|on|here)|download (it|this|the|from)|install (it|this|the|from)|get (it|one|yours)|help|more info\w*|details at|first|then|here)\b|anmeld|einlogg|klick|besuch|offne|aufruf|cliqu|visite|ouvr|connecte|inicia|haz clic|pulsa|accede|abre|accedi|clicca|apri|acesse|clique|abra|klik|bezoek|inlogg|otworz|zaloguj|klikn|tiklay|giris yap|nhap vao|truy cap|dang nhap|kunjungi|masuk ke|войд|войти|перейд|нажм|откр|登录|登錄|点击|點擊|访问|訪問|打开|打開|ログイン|クリック|アクセス|開い|開く|ご覧|로그인|클릭|방문|접속|열어|سجل|اضغط|انقر|زيارة|افتح|लॉग ?इन|क्लिक|खोल|जाएं`
+
+# "Open" and "connect" also say what the tool does.
+opening_words := `\b(open|browse|navigate|connect|load|use)\b`
+
+opening_tools := `\b(automated|automation|headless|playwright|puppeteer|chromium|crawler|scraper|allow|approve|permit|may i|shall i|should i|tool|agent|navigate|proceed|fetch|request)\b`
+
+# Secrets that several words describe.
+long_secrets := `\b(on|of) (the )?(front|back) of (your|the) (\w+ )?card\b|\blast (four|4) digits of (your|the) (card|account|social|ssn)\b|\bkeys? (of|for|from) your (\w+ ){0,3}account\b|\b(words?|phrase)\b.*\b(in order|of (your|the) (\w+ )?(wallet|ledger|trezor|backup|recovery))\b|\bwallet\b.*\b(12|18|24|twelve|eighteen|twenty ?four) words?\b|\bservice account\b.*\b(json|key)\b|\bauthorization header\b|\bauth (print )?(access )?token\b`
+
+# The beginning of an example in a description.
+examples := `(?i)\b(for example|e\.g\.|such as|like|example:|zum beispiel|z\. ?b\.|par exemple|por ejemplo|por exemplo|ad esempio|bijvoorbeeld|na przykład|örneğin|misalnya|например|例如|例えば|例：|예:).*$`
 
 about_verbs := `^who (owns|has|uses|created|made)\b|(customers?|users?|employees?|clients?|members?|people) who (forgot|lost|forget|lose)\b|^names? (the|a|your|this|new)\b|^(should|shall|is|are|was|does|did|will|has) |\b(describe|explain)\b.*\b(for|why|how)\b|\b(delet\w+|remov\w+|revo[kc]\w+|rotat\w+|reset\w*|expir\w+|renew\w*|disabl\w+|list|find|search|renam\w+|which|where|when|why|how (long|many|often|much)|creat\w+|generat\w+|issue|called|named|leak\w+|detected|stored|used by|label|translat\w+|manag\w+)\b|zuruckgesetzt|losch|widerruf|supprim|revoqu|elimin|borrar|revoca|\bapagar|exclu|удал|отозва|删除|撤销|刪除|削除|삭제|\busun|verwijder|hapus|silin|\bxoa\b`
 
@@ -426,6 +730,7 @@ about_verbs := `^who (owns|has|uses|created|made)\b|(customers?|users?|employees
 warnings := `\b(do not|don t|never|please no|without) (enter|give|share|send|submit|supply|disclose|reveal|tell|paste|include|type|put|provide|add|post|write)\b.*?(\b(but|instead|then)\b|$)|\b(leave out|omit|exclude|strip|redact) (\w+ ){0,5}(passwords|tokens|keys|secrets|credentials)\b`
 
 harmless_words := concat("|", [
+	`\b(last|first) (\w+ )?(digits|characters|letters) of (the|your) (order|invoice|tracking|phone|serial|booking|ticket|model|part|customer) (number|id|code)\b`,
 	`\b(noms?|nombres?|nomi?|nomes?|name) (\w+ ){1,4}(qui contien\w+|que contien\w+|che contien\w+|que conte\w+|mit den) ((les|las|los|le|i|os|as) )?(mots de passe|contrasenas|senhas|passwords?|passwortern|tokens?|cles|claves|chiavi|chaves)`,
 	concat("", [`\b(names?|ids?|identifiers?|labels?|titles?|paths?|locations?|arns?|descriptions?|purposes?|scopes?|owners?|expir\w+|types?|kinds?|lengths?|number|amount|count|lifetime|age|versions?|formats?|status|texts?|symbols?|address(es)?|tickers?|prices?|costs?|suppl(y|ies)) (of|for|on|in|to) ((the|a|an|your|this|that|each|every|new|old|any|used|about) )*`, secret_nouns, `\b`]),
 	concat("", [`\b(names?|paths?|locations?|ids?) of ((the|a|an|this) )?(\w+ ){1,3}(that|which|with|where) (\w+ )?(holds?|contains?|stores?|keeps?|has|have) ((the|a|an|your) )?`, secret_nouns, `\b`]),
@@ -443,7 +748,7 @@ harmless_words := concat("|", [
 	`\bcode (postal|produit|client|promo|pays|barres?|source|article|devise|de suivi)|\bcodigo (postal|(de |del |do |da )?(producto|produto|cliente|pais|barras|fuente|fonte|articulo|promocional|area|rastreio|rastreamento|seguimiento|envio|reserva))|\bcodice (postale|cliente|prodotto|fiscale|sorgente|paese|articolo|sconto|di spedizione|di prenotazione)|\bkod\w* (poczt|produkt|zrodl|kraj)\w*|\b(posta|urun|kaynak|ulke|alan) kod\w*|\bkode (pos|produk|sumber|negara|barang|area)|\bma (buu|san pham|nguon|don hang|vung|so thue)`,
 	`(почтов\S*|исходн\S*) (код|индекс)|код (отслеживания|товара|страны|города|продукта|программы)|الرمز البريدي|رمز (البلد|المنتج|المنطقة)|(पिन|उत्पाद|देश|सोर्स) कोड|(邮政|产品|国家|源|商品)(编码|代码)|(商品|ソース|国|地域) ?コード|(郵便|注文|電話|会員|商品|受付)番号|(상품|소스|국가|지역) ?코드|(우편|주문|전화|사업자|회원|송장) ?번호`,
 	# names and properties of secrets, in other languages
-	`(密钥|令牌|密码|密鑰|密碼|token|パスワード|トークン|キー) ?(的|の)?(名称|名字|名前|策略|ポリシー|长度|長さ|强度|強度|数量|数|类型|種類|有効期限|有效期|管理)`, `(비밀번호|토큰|키|token)의? ?(정책|길이|개수|수|이름|유형|만료|관리)`,
+	`(密钥|令牌|密码|密鑰|密碼|token|パスワード|トークン|キー) ?(的|の)?(名称|名字|名前|名|ラベル|标签|标识|编号|用途|别名|备注|策略|ポリシー|长度|長さ|强度|強度|数量|数|类型|種類|有効期限|有效期|管理)`, `(비밀번호|토큰|키|token)의? ?(정책|길이|개수|수|이름|유형|만료|관리)`,
 	`\bсколько (\S+ )?токен\S*|токен\S* максимум|(トークン|token) ?(の|数の)?(上限|数|個数)|(最大|最多) ?(token|令牌) ?数?`, `(число|количеств\S*|лимит\S*|названи\S*|имя|срок\S*( действия)?|политик\S*|длин\S*|сложност\S*|менеджер\S*|тип\S*) (\S+ )?(токен|парол|ключ|секрет)\S*`, `(سياسة|طول|اسم|نوع) (كلمة المرور|الرمز|المفتاح)|पासवर्ड (नीति|की लंबाई)|टोकन (का नाम|की संख्या)`,
 	`\bwie (lang|oft|viele) (\w+ ){0,3}(passwort|passworter|kennwort|token)s?\b`,
 	`\bpasswort ?(lange|richtlinie|manager|starke|regel|ablauf|feld)\w*|\b(lange|name|bezeichnung|art|typ|ablauf\w*|anzahl|regel\w*|richtlinien?) (des|der|von|fur) (\S+ )?(passwort|token|schlussel|geheimnis)\w*|\bwachtwoord(beleid|lengte|beheerder)`,
@@ -464,11 +769,11 @@ secret_words := concat("|", [
 	`\bpass ?(words?|phrases?|wd|codes?|keys?)\d*\b`, `\bpw(d|rd)?\d*\b`, `\bpsw?d\b`, `\bcredentials?\b`, `\bsecret ?keys?\b|\bsecrets?( (tokens?|values?|codes?|access|answers?|pins?|numbers?|of|for|from|that|which|and|or|to|here|is|in|you|we|below|into|again|shown|used|with)\b|$)`, `token\b`, `\b(access|auth|api|bearer|refresh|session|security|id|jwt|oauth) ?tokens\b`, `\bjwt\b`,
 	`\b(api|access|private|secret|ssh|gpg|pgp|encryption|decryption|signing|license|account|master|recovery|host|wallet|service account|openai|anthropic|stripe|github) ?keys?\b`, `\bapikeys?\b`, `\b(enter|paste|provide|give|share|send|supply|submit) (me |us )?your key\b`, `\bssn\b`, `\bitin\b`, `\b(social|national) (security|insurance)\b`, `\bcv[vc]2?\b`,
 	`\b(credit|debit|bank|payment) ?cards? ?(numbers?|no|details|data|info\w*)?\b`, `\bcards? ?(numbers?|no|details|data|security codes?|verification \w+)\b`, `\b(on|of) (the )?(front|back) of (your|the) (\w+ )?card\b`, `\blast (four|4) digits of (your|the) (card|account|social|ssn)\b`,
-	`\bpin ?(codes?|numbers?)\b`, `\bpins? (that )?unlocks?\b`, `\bkeys? (of|for|from) your (\w+ ){0,3}account\b`, `\bprivate part\b`, `\byour pins?\b( (to|for|code|number|here|below|and|or)|$)`, `\b(the card s?|card|sim|banking|atm|digit) pins?\b`, `\botp\b`, `\bone time (pass\w*|codes?|pins?)\b`, `\b(verification|confirmation|security|auth|authentication|authenticator|authorization|access|login|sign in|sms|mfa|2 ?fa|totp|two factor|backup|recovery|reset|unlock|activation|device) ?codes?\b`, `\bverification (numbers?|digits?)\b`,
+	`\bpin ?(codes?|numbers?)\b`, `\bpins? (that )?unlocks?\b`, `\bkeys? (of|for|from) your (\w+ ){0,3}account\b`, `\bprivate part\b`, `\byour pins?\b( (to|for|code|number|here|below|and|or)|$)`, `\b(the card s?|card|sim|banking|atm|digit) pins?\b`, `\botp\b`, `\bone time (pass\w*|codes?|pins?)\b`, `\b(verification|confirmation|security|pairing|linking|auth|authentication|authenticator|authorization|access|login|sign in|sms|mfa|2 ?fa|totp|two factor|backup|recovery|reset|unlock|activation|device) ?codes?\b`, `\bverification (numbers?|digits?)\b`,
 	`\b(seed|recovery|backup|mnemonic|secret) ?phrases?\b|\b(recovery|backup|mnemonic|your seed|wallet seed) words?\b|\bseed words? (of|for) (your|the) (wallet|ledger)`, `\bmnemonics?\b`, `\b(12|18|24|twelve|eighteen|twenty ?four) ?words? (recovery |seed |secret |backup )?(phrase|wallet|in order|list)`, `\bwallet\b.*\b(12|18|24|twelve|eighteen|twenty ?four) words?\b`, `\biban\b`, `\b(account|routing) numbers?\b`, `\bsession ?(id|cookie)s?\b`, `\b(session|auth\w*|login|browser|sso|csrf|your|site|sign in) cookies?\b|\bcookies? (value|header|string|jar|file)s?\b|^cookies?$`,
-	`\bmaiden name\b`, `\bsecurity (question|answer)s?\b`, `\b(login|log in|sign in|account) (details|data|info\w*)\b`, `\buser(name)? and pass\b`, `\bpersonal access tokens?\b`, `\b(github|gitlab|your|azure|devops) pat\b`, `\bconnection strings?\b`, `\bbearer\b`, `\bauthorization header\b`, `\b(begin|rsa) (\w+ )?private\b`, `\bservice account\b.*\b(json|key)\b`, `\bkey ?(store|chain)\b`, `\b(totp|otp|2 ?fa|wallet) seed\b`, `\bunlock pattern\b`, `\bwords of (your|the) .*\b(backup|wallet|ledger|trezor|recovery)\b`, `\bkubeconfig\b`,
+	`\bmaiden name\b|geburtsname der mutter|(nom de jeune fille|apellido de soltera|cognome da nubile|nome de solteira)`, `\bauthenticator( app)?\b.*\b(shows?|says?|displays?)\b|\b(shown|displayed) (in|by|on) (the|your) authenticator\b|\bwhat (does|did) the (sms|text message) say\b`, `\b(enter|paste|provide|needs?|your) (\w+ ){0,3}pat\b`, `\bwallet\b.*\byour (\w+ )?words\b|\byour words in order\b`, `\bsecurity (question|answer)s?\b`, `\b(login|log in|sign in|account) (details|data|info\w*)\b`, `\b(user(name)?|login|e ?mail|id) and pass\b`, `\bpersonal access tokens?\b`, `\b(github|gitlab|your|azure|devops) pat\b`, `\bconnection strings?\b`, `\bbearer\b`, `\bauthorization header\b`, `\b(begin|rsa) (\w+ )?private\b`, `\bservice account\b.*\b(json|key)\b`, `\bkey ?(store|chain)\b`, `\b(totp|otp|2 ?fa|wallet) seed\b`, `\bunlock pattern\b`, `\bwords of (your|the) .*\b(backup|wallet|ledger|trezor|recovery)\b`, `\bkubeconfig\b`,
 	# German, Dutch, Scandinavian
-	`passwort`, `kennwort`, `zugangsdaten`, `anmeldedaten`, `\bpin (ein|an)`, `\bdeine pin\b|\bihre pin\b`, `\btan\b`, `karten(nummer|prufnummer)`, `prufnummer`, `(privaten?|geheimen?|api|ssh) ?schlussel`, `(bestatigungs|verifizierungs|sicherheits|einmal|anmelde|zugangs|sms) ?codes?`, `(wiederherstellungs|seed) ?(phrase|worter|codes?)`, `geheimzahl`, `geheimnis`,
+	`passwort`, `kennwort`, `zugangsdaten`, `anmeldedaten`, `\bpin (ein|an)`, `\bdeine pin\b|\bihre pin\b`, `\btan\b`, `karten(nummer|prufnummer)`, `prufnummer`, `((privat|geheim)\w*|api|ssh) ?schlussel`, `(bestatigungs|verifizierungs|sicherheits|einmal|anmelde|zugangs|sms) ?codes?`, `(wiederherstellungs|seed) ?(phrase|worter|codes?)`, `geheimzahl`, `geheimnis`,
 	`wachtwoord`, `\bpincode\b`, `inloggegevens`, `kaartnummer`, `(prive|geheime|api) ?sleutel`, `(verificatie|beveiligings|inlog|herstel|sms) ?code`, `herstel(zin|woorden)`, `losenord`, `adgangskode`, `\bpassord`, `salasana`,
 	# French, Spanish, Italian, Portuguese, Romanian
 	`mots? de passe`, `cles? (privee|secrete|d ?acces|d api|api|ssh)`, `code (secret|de verification|de securite|confidentiel|de confirmation|pin|a usage unique|d ?authentification|sms)`, `identifiants? de connexion`, `(numero|code)s? de (la |votre |ma )?carte`, `cryptogramme`, `phrase (de recuperation|secrete|mnemonique|de recovery)`, `jetons? d (acces|authentification)`,
@@ -483,7 +788,7 @@ secret_words := concat("|", [
 	# Russian, Ukrainian
 	`парол`, `(закрыт|секретн|приватн)\S* ключ`, `ключ\S* (api|доступа)`, `номер\S* (\S+ )?карты`, `(сид|seed)\S* ?фраз`, `(пин|pin) ?код`, `токен`, `код\S* (подтвержд|из смс|из sms|доступа|безопасност|авторизац)`, `учетные данные`, `фраз\S* восстановл`,
 	# Czech, Slovak, Hungarian, Romanian, Croatian, Serbian, Greek, Malay
-	`\bhesl(o|a|e|u|em)\b`, `\bjelsz(o|av)`, `introduceti (o )?parola|\bparola de (acces|conectare)`, `lozink`, `κωδικ\S* (προσβασης|ασφαλειας|επαληθευσης|μιας χρησης)|συνθηματικ`, `kata laluan`,
+	`\bhesl(o|a|e|u|em)\b`, `\bjelsz(o|av)`, `introduceti (o )?parola|\bparola de (acces|conectare)`, `lozink`, `κωδικ\S* (πρ\S*σβασης|ασφαλ\S*|επαλ\S*|μ\S*ας χρ\S*)|συνθηματικ`, `kata laluan`,
 	# a wallet's words
 	`\b(12|24|douze|doce|dodici|doze|zwolf|twaalf|dwanascie|двенадцать) (mots|palabras|parole|palavras|worter|woorden|slow|kelime|слов)\w*\b.*(portefeuille|billetera|cartera|monedero|portafoglio|carteira|brieftasche|wallet|portfel|cuzdan|кошел)`,
 	# Chinese, Japanese, Korean
@@ -500,10 +805,16 @@ secret_words := concat("|", [
 # A code and where it comes from, in one sentence, are a secret: "the 6-digit code we sent you".
 code_words := `\b(a|the|that|this|magic|secret|digit) numbers?( (we|that|you|sent|from|in|on|to|shown|displayed|via|by)\b|$)|\b(codes?|digits|pins?|code|kode|kody?|codigo|codice|ma|sayi|kodu)\b|ziffern|cijfer|代码|数字|コード|番号|코드|번호|رمز|الرمز|कोड|код|číslo`
 
-code_contexts := `\b(sent|texted|emailed|mailed|messaged|received|authenticator|sms|text message|whatsapp)\b|\b(\d|one|two|three|four|five|six|seven|eight) ?(digits?|characters?)\b|\bdigits? (code|number)|on your (phone|device)|stellig\w* code|geschickt|gesendet|zugesandt|erhalten|recue? par|envoye|\bchiffres\b|enviamos|enviado|recibi|cifras|digitos|inviat|ricevut|\bcifre\b|enviou|recebe|wysla|cyfrow|otrzym|gonder|\bhaneli\b|gestuurd|ontvangen|cijferig|chung toi da gui|chu so|(kami|telah) kirim|\bdigit\b|отправ|значн|смс|发送|发给|位数|短信|送信|桁|전송|보낸|자리|أرسل|ارقام|أرقام|المرسل|هاتفك|جوالك|भेजा|अंक|एसएमएस|문자로|短信`
+code_contexts := `\b(sent|texted|emailed|mailed|messaged|received|from the e ?mail|in the e ?mail|by e ?mail|authenticator|sms|text message|whatsapp)\b|\b(\d|one|two|three|four|five|six|seven|eight) ?(digits?|characters?)\b|\bdigits? (code|number)|on your (phone|device)|stellig\w* code|geschickt|gesendet|zugesandt|erhalten|recue? par|envoye|\bchiffres\b|enviamos|enviado|recibi|cifras|digitos|inviat|ricevut|\bcifre\b|enviou|recebe|wysla|cyfrow|otrzym|gonder|\bhaneli\b|gestuurd|ontvangen|cijferig|chung toi da gui|chu so|(kami|telah) kirim|\bdigit\b|отправ|значн|смс|发送|发给|位数|短信|送信|桁|전송|보낸|자리|أرسل|ارقام|أرقام|المرسل|هاتفك|جوالك|भेजा|अंक|एसएमएस|문자로|短信`
+
+# How a code reaches the user.
+sending_words := `\b(sent to you|sent you|texted|emailed|mailed|messaged|(from|in|by) (the|an|your) (e ?mail|sms|text message|app)|authenticator|sms|text message|whatsapp)\b|geschickt|gesendet|zugesandt|recue? par|envoye|enviamos|enviado|inviat|ricevut|enviou|wysla|gonder|gestuurd|отправ|смс|发送|发给|短信|送信|전송|보낸|أرسل|المرسل|भेजा|एसएमएस|문자로|短信`
+
+# Secrets that a user has, and that no form is about.
+strong_secrets := `cards? ?(numbers?|no\b)|\bcv[vc]2?\b|maiden name|geburtsname der mutter|(seed|recovery|mnemonic) ?phrase|\bssn\b|social security|\bnumer\w* karty|\bkart\w* numara|karten(nummer|prufnummer)|numeros? d(e|i|o) (la |tu |su |votre |ma |seu )?(carte|tarjeta|carta|cartao)|numero d(e|i|ella) carta|frase (semilla|de recuperacion|secreta|di recupero|seed|segreta|semente)|phrase (de recuperation|secrete|mnemonique)|(wiederherstellungs|seed) ?(phrase|worter)|сид ?фраз|номер\S* (\S+ )?карты|(银行|信用|銀行)卡号|卡号|助记词|助記詞|カードの?番号|(リカバリー?|復元|シード)フレーズ|카드 ?번호|(복구|시드|니모닉) ?(문구|구문)|رقم (بطاق\S*|البطاقة)|عبارة (الاسترداد|الاستعادة|البذور)|कार्ड (का )?नंबर|kaartnummer|nomor kartu|\bso the\b`
 
 # Files that hold secrets, and commands and headers that print one.
-secret_files := `\bid_(rsa|dsa|ecdsa|ed25519)\b($|[^.]|\.($|[^p]))|(^|[\s/'"\x60])\.env($|[^a-z.]|\.($|[^est]))|\.netrc|\.pgpass|\.npmrc|\.pypirc|\.git-credentials|\.aws/|\.docker/config|\.kube/config|kubeconfig|\.(pem|p12|pfx|jks|keystore|kdbx|ppk)\b|wallet\.dat|/etc/shadow|\.htpasswd|document\.cookie|json key file|service account.*\bkey\b|\bauth (print-access-)?token\b|-----begin|\bsk-([^a-z]|ant|proj|svc|xxx|$)|\bsk_(live|test)_|\bxox[abp]-|\bgh[pousr]_|github_pat_|\bglpat-|\bakia[0-9a-z]|\bhf_`
+secret_files := `\bid_(rsa|dsa|ecdsa|ed25519)\b($|[^.]|\.($|[^p]))|(^|[\s/'"\x60])\.env($|[^a-z.]|\.($|[^est]))|\.netrc|\.pgpass|\.npmrc|\.pypirc|\.git-credentials|\.aws/|\.docker/config|\.kube/config|kubeconfig|\.(pem|p12|pfx|jks|keystore|kdbx|ppk)\b|wallet\.dat|/etc/shadow|\.htpasswd|document\.cookie|json key file|service account.*\bkey\b|\bauth (print-access-)?token\b|-----begin|\bsk-([^a-z]|ant|proj|svc|xxx|$)|\bsk_(live|test)_|\bxox[abp]-|\bgh[pousr]_|github_pat_|\bglpat-|\bakia[0-9a-z]|\bhf_|\bprintenv\b|\bsecurity find-generic-password|\bop read\b|\bgit credential fill\b|export-credentials|values? of (the |your )?\w+ (cookie|header)\b|values? of (the |your )?cookie`
 
 # These common words mean a secret only if they are the whole label of a field.
 secret_labels := `^((user|your|my|new|old|current|enter|the) )*(pin|pins|pass|pat|code 2 ?fa|mfa|totp|tan|2 ?fa|auth|login code|pw|clave|密钥)$`

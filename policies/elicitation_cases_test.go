@@ -75,6 +75,15 @@ func TestElicitationGateOnFourthForms(t *testing.T) {
 		"tuning forms, attacks that pass": 4})
 }
 
+// TestElicitationGateOnFifthForms is TestElicitationGateOnForms with a fifth set, which was written
+// and split before it was tried. At first, 5 of 92 held-out honest forms were denied and 6 of 49
+// held-out attacks passed.
+func TestElicitationGateOnFifthForms(t *testing.T) {
+	testElicitationCases(t, "fifth.jsonl", map[string]int{
+		"held-out forms, honest ones denied": 5, "held-out forms, attacks that pass": 6,
+		"tuning forms, honest ones denied": 3, "tuning forms, attacks that pass": 9})
+}
+
 // testElicitationCases compares the verdicts on the cases of a file with what is wanted. atMost has
 // the numbers of wrong verdicts that are allowed.
 func testElicitationCases(t *testing.T, file string, atMost map[string]int) {
@@ -90,7 +99,7 @@ func testElicitationCases(t *testing.T, file string, atMost map[string]int) {
 		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
 			t.Fatal(err)
 		}
-		heldOut := sha256.Sum256(lines.Bytes())[0]%2 == 1 && file == "fourth.jsonl"
+		heldOut := sha256.Sum256(lines.Bytes())[0]%2 == 1 && (file == "fourth.jsonl" || file == "fifth.jsonl")
 		name := "tuning"
 		if heldOut {
 			name = "held-out"

@@ -43,8 +43,10 @@ Each change has a class:
   decoration  icons, _meta, version, capabilities, or an annotation that promises more
 
 The classes promise to new are held back until you approve them: gatekit pin verify fails, and with
-[pins] in the configuration, gatekit run hides them from clients and refuses their use. The others
-are only shown. A running Gatekit reads the lock file again when it changes.
+[pins] in the configuration, gatekit run hides them from clients and refuses their use. The keys
+first, changed and package in [pins] change this. The others are only shown. A running Gatekit reads
+the lock file again when it changes. With first = "locked", pin shows what has changed, and never
+writes.
 
 Pin starts each server twice. Texts that differ, recent dates and paths below the server's folders
 become holes such as ${date} in the lock. A hole accepts only a date, a time, a number, a UUID, or
@@ -85,7 +87,7 @@ func (p *program) runPin(cmd *cobra.Command, path string, args []string, yes boo
 	printer := changePrinter{out, paletteFor(out)}
 	answers := bufio.NewReader(cmd.InOrStdin())
 	asks := !yes && isTerminal(os.Stdin)
-	failed, approved, refused := 0, 0, 0
+	failed, approved, refused, locked := 0, 0, 0, 0
 	approve := func(question string) bool {
 		if yes || !asks {
 			return yes
@@ -103,13 +105,17 @@ func (p *program) runPin(cmd *cobra.Command, path string, args []string, yes boo
 		}
 		old := lock.Servers[l.name]
 		changes := changesOf(old, l.live)
-		printer.print(l.name, changes)
+		printer.print(l.name, changes, hidesPackage(cfg, l.name))
 		for _, i := range l.unstable {
 			fmt.Fprintf(out, "  warning: the %s %s differs at each start in a way that no hole "+
 				"accepts, so it will be reported as changed\n", i.Kind(),
 				display.EscapeLine(i.Name(), maxHiddenNameBytes))
 		}
-		if old != nil && len(changes) == 0 {
+		switch {
+		case old != nil && len(changes) == 0:
+			return nil
+		case isLocked(cfg, l.name):
+			locked++
 			return nil
 		}
 		if !approve(fmt.Sprintf("Approve server %q?", l.name)) {
@@ -128,6 +134,10 @@ func (p *program) runPin(cmd *cobra.Command, path string, args []string, yes boo
 			break
 		}
 		fmt.Fprintf(out, "server %q: no longer in the configuration\n", name)
+		if pinsOf(cfg).First == "locked" {
+			locked++
+			continue
+		}
 		if !approve(fmt.Sprintf("Remove server %q from the lock?", name)) {
 			refused++
 			continue
@@ -144,6 +154,8 @@ func (p *program) runPin(cmd *cobra.Command, path string, args []string, yes boo
 	switch {
 	case failed > 0:
 		return fmt.Errorf("%s could not be pinned", plural(failed, "server"))
+	case locked > 0:
+		return lockedError(cfg, locked)
 	case refused > 0 && !asks:
 		return fmt.Errorf("%s not approved\nhint: run gatekit pin in a terminal, or approve "+
 			"everything with --yes", plural(refused, "server"))
@@ -151,6 +163,34 @@ func (p *program) runPin(cmd *cobra.Command, path string, args []string, yes boo
 		return fmt.Errorf("%s not approved", plural(refused, "server"))
 	}
 	return nil
+}
+
+// pinKeys returns the keys of [pins] that apply to a server.
+func pinKeys(cfg *config.Config, server string) config.ServerPins {
+	p := pinsOf(cfg)
+	for _, s := range cfg.Servers {
+		if s.Name == server {
+			return p.Of(s)
+		}
+	}
+	return p.Of(config.Server{})
+}
+
+// isLocked reports whether no command may change what is approved of a server.
+func isLocked(cfg *config.Config, server string) bool {
+	return pinKeys(cfg, server).First == "locked"
+}
+
+// hidesPackage reports whether a server with another package than approved is held back.
+func hidesPackage(cfg *config.Config, server string) bool {
+	return pinKeys(cfg, server).Package == "hide"
+}
+
+func lockedError(cfg *config.Config, servers int) error {
+	return fmt.Errorf("%s not approved: %s has first = \"locked\" in [pins], so %s is not "+
+		"written\nhint: run gatekit pin with a configuration that has first = \"ask\", and commit "+
+		"the lock file", plural(servers, "server"), displayPath(cfg.File),
+		displayPath(pinsOf(cfg).File))
 }
 
 // changesOf returns the changes from an approved server to live. Without an approved server,
@@ -197,7 +237,8 @@ file: removed words as [-…-] and added words as {+…+}. It writes nothing.`,
 						printable(p.masked.mask(l.err.Error())))
 					return nil
 				}
-				printer.print(l.name, changesOf(lock.Servers[l.name], l.live))
+				printer.print(l.name, changesOf(lock.Servers[l.name], l.live),
+					hidesPackage(cfg, l.name))
 				return nil
 			})
 			if err == nil && failed > 0 {

@@ -22,9 +22,9 @@ type changePrinter struct {
 	color palette
 }
 
-// print prints the changes of one server.
-func (c changePrinter) print(server string, changes []pins.Change) {
-	held := heldBack(changes)
+// print prints the changes of one server. If hidesPackage is true, another package is held back.
+func (c changePrinter) print(server string, changes []pins.Change, hidesPackage bool) {
+	held := heldBack(changes, hidesPackage)
 	summary := "unchanged"
 	if len(changes) > 0 {
 		summary = fmt.Sprintf("%s, %d held back", plural(len(changes), "change"), held)
@@ -32,7 +32,7 @@ func (c changePrinter) print(server string, changes []pins.Change) {
 	fmt.Fprintf(c.out, "server %q: %s\n", server, summary)
 	for _, change := range changes {
 		class := fmt.Sprintf("%-10s", change.Class)
-		if change.Class.IsHeldBack() {
+		if isHeldBack(change, hidesPackage) {
 			class = c.color.bad(class)
 		}
 		fmt.Fprintf(c.out, "  %s  %s\n", class, describeChange(change))
@@ -62,9 +62,15 @@ func describeChange(c pins.Change) string {
 	return strings.Join(parts, " ")
 }
 
-func heldBack(changes []pins.Change) (n int) {
+// isHeldBack reports whether a change is held back. A package that the lock does not have is never
+// held back.
+func isHeldBack(c pins.Change, hidesPackage bool) bool {
+	return c.Class.IsHeldBack() || hidesPackage && c.Class == pins.Package && c.Before != ""
+}
+
+func heldBack(changes []pins.Change, hidesPackage bool) (n int) {
 	for _, c := range changes {
-		if c.Class.IsHeldBack() {
+		if isHeldBack(c, hidesPackage) {
 			n++
 		}
 	}

@@ -44,7 +44,7 @@ func TestChangesArePrintedOnOneLineEach(t *testing.T) {
 		{Kind: pins.Tool, Name: "a\nb", Class: pins.New, After: "x\r\ny"},
 		{Class: pins.Gone, Kind: pins.Prompt, Name: "p"},
 		{Class: pins.Launch, Pointer: "/launch", Before: "npx a", After: "npx b"},
-	})
+	}, false)
 	want := "server \"s\": 3 changes, 2 held back\n" +
 		"  new         tool a\\nb\n              x\\r\\ny\n" +
 		"  gone        prompt p\n" +

@@ -116,7 +116,7 @@ func (p *program) declared(ctx context.Context, cfg *config.Config,
 	}
 	defer func() { err = errors.Join(err, opened.Close()) }()
 	live = &pins.Server{Start: pinnedStart(s, p.masked.mask),
-		Package: pins.SourceOf(s.Command, s.Args)}
+		Package: pinnedPackage(s)}
 	for _, at := range []string{"/serverInfo", mcp.PointerServerInfo} {
 		if raw, ok := opened.answer.Get(at); ok {
 			live.ServerInfo = pins.Canonical(raw)

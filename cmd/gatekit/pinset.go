@@ -2,11 +2,16 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"gatekit/audit/telemetry"
 	"gatekit/core/config"
+	"gatekit/core/display"
+	"gatekit/core/mcp"
 	"gatekit/core/pins"
 	"gatekit/core/pipeline"
 )
@@ -49,15 +54,18 @@ func (p *pinSet) start(context.Context) error {
 	}
 	var servers []pins.GuardedServer
 	for _, s := range c.Servers {
+		keys := c.Pins.Of(s)
 		servers = append(servers, pins.GuardedServer{Name: s.Name,
-			Start:    pinnedStart(s, p.gateway.masked.mask),
-			OnlyWarn: c.Pins.ChangedOf(s) == "warn"})
+			Start: pinnedStart(s, p.gateway.masked.mask), Package: pinnedPackage(s),
+			First: pins.First(keys.First), Changed: pins.Changed(keys.Changed),
+			HidePackage: keys.Package == "hide", Folders: surroundings(s).Folders})
 	}
 	var before *pins.Guard
 	if p.previous != nil {
 		before = p.previous.guard
 	}
-	p.guard = pins.NewGuard(lock, kinds, servers, before)
+	p.guard = pins.NewGuard(pins.GuardOptions{Lock: lock, Kinds: kinds, Servers: servers,
+		Previous: before, Trusted: p.gateway.recordTrusted})
 	if !lock.IsNew() {
 		p.digest = lock.Digest()
 	}
@@ -82,12 +90,53 @@ func (p *pinSet) stages() []pipeline.StageConfig {
 func (g *gateway) logPins(a *activeConfig) {
 	switch p := a.pins; {
 	case p.guard == nil:
-	case p.digest == "":
+	case p.digest == "" && !p.trusts():
 		g.log.Warn("no lock file: everything that servers declare is held back",
 			"file", p.config.Pins.File, "hint", "run gatekit pin")
+	case p.digest == "":
+		g.log.Info("no lock file: it is written with what servers declare first",
+			"file", displayPath(p.config.Pins.File))
 	default:
 		g.log.Info("lock file active", "file", displayPath(p.config.Pins.File))
 	}
+	if a.pins.guard == nil {
+		return
+	}
+	moved := a.pins.guard.Moved()
+	for _, server := range slices.Sorted(maps.Keys(moved)) {
+		if moved[server] == pins.Launch {
+			g.log.Warn("server is started in another way than approved", "server", server,
+				"hint", "run gatekit pin "+server)
+		} else {
+			g.log.Warn("server has another package than approved", "server", server, "hint",
+				"run gatekit pin "+server)
+		}
+	}
+}
+
+// trusts reports whether new items of a server are trusted.
+func (p *pinSet) trusts() bool {
+	return slices.ContainsFunc(p.config.Servers, func(s config.Server) bool {
+		return p.config.Pins.Of(s).First == "trust"
+	})
+}
+
+// maxTrustedNames limits the names of items in the record of what was trusted at first use.
+const maxTrustedNames = 20
+
+// recordTrusted records that items were written into the lock file as they were first seen.
+func (g *gateway) recordTrusted(server string, items []*pins.Item, lockDigest string) error {
+	var names []string
+	for _, i := range items[:min(len(items), maxTrustedNames)] {
+		names = append(names, strings.TrimSpace(string(i.Kind())+" "+
+			display.EscapeLine(i.Name(), maxHiddenNameBytes)))
+	}
+	if more := len(items) - len(names); more > 0 {
+		names = append(names, plural(more, "other"))
+	}
+	return g.recording.events.RecordEvent(context.Background(), &mcp.Message{Server: server},
+		"pin", fmt.Sprintf("trusted at first use: %s; lock file %s", strings.Join(names, ", "),
+			lockDigest), nil)
 }
 
 // replacePins is called when next is in force: next gets what before has seen since next was
@@ -123,8 +172,13 @@ func describePins(p *pinSet) string {
 	if p.guard == nil {
 		return ""
 	}
-	if p.digest == "" {
-		return "no lock file"
+	text := "no lock file"
+	if p.digest != "" {
+		text = "lock file " + p.digest
 	}
-	return "lock file " + p.digest
+	moved := p.guard.Moved()
+	for _, server := range slices.Sorted(maps.Keys(moved)) {
+		text += fmt.Sprintf(", server %s has another %s than approved", server, moved[server])
+	}
+	return text
 }

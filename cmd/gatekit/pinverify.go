@@ -72,7 +72,8 @@ type pinResult struct {
 	Error   string          `json:"error,omitempty"`
 	Changes []pinChangeJSON `json:"changes,omitempty"`
 
-	changes []pins.Change
+	changes      []pins.Change
+	hidesPackage bool // another package is held back
 }
 
 type pinChangeJSON struct {
@@ -103,7 +104,8 @@ func (p *program) verifyPins(cmd *cobra.Command, path string, args []string) (*p
 			return nil
 		}
 		result.changes = changesOf(lock.Servers[l.name], l.live)
-		result.OK = lock.Servers[l.name] != nil && heldBack(result.changes) == 0
+		hides := hidesPackage(cfg, l.name)
+		result.OK = lock.Servers[l.name] != nil && heldBack(result.changes, hides) == 0
 		if !result.OK {
 			r.changed++
 		}
@@ -111,9 +113,10 @@ func (p *program) verifyPins(cmd *cobra.Command, path string, args []string) (*p
 			result.Error = "the server is not in the lock file"
 		}
 		for _, c := range result.changes {
-			result.Changes = append(result.Changes, pinChangeJSON{c.Class, c.Class.IsHeldBack(),
+			result.Changes = append(result.Changes, pinChangeJSON{c.Class, isHeldBack(c, hides),
 				c.Kind, c.Name, c.Pointer, c.Before, c.After})
 		}
+		result.hidesPackage = hides
 		r.servers = append(r.servers, result)
 		return nil
 	})
@@ -134,7 +137,7 @@ func (r *pinResults) print(cmd *cobra.Command, asJSON, asSARIF bool) error {
 		case s.Error != "":
 			_, err = fmt.Fprintf(out, "server %q: %s\n", s.Server, printable(s.Error))
 		default:
-			printer.print(s.Server, s.changes)
+			printer.print(s.Server, s.changes, s.hidesPackage)
 		}
 		if err != nil {
 			return err
@@ -168,7 +171,7 @@ func (r *pinResults) sarif() object {
 		}
 		for _, c := range s.changes {
 			level := "note"
-			if c.Class.IsHeldBack() {
+			if isHeldBack(c, s.hidesPackage) {
 				level = "error"
 			}
 			text := describeChange(c)

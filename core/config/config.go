@@ -402,7 +402,7 @@ func (c *Config) setDefaults() {
 
 func (p *Pins) setDefaults() {
 	p.File, p.What = "gatekit.lock", []string{"tools", "prompts", "templates", "instructions"}
-	p.Changed = "hide"
+	p.First, p.Changed, p.Package = "ask", "hide", "warn"
 }
 
 func (s *Server) setDefaults() {

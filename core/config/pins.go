@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,25 +14,40 @@ type Pins struct {
 	// What holds the definitions that are pinned: tools, prompts, templates, resources,
 	// instructions. Default: all but resources.
 	What []string `toml:"what"`
+	// First says what gatekit run does with a definition that is not in the lock file: ask (clients
+	// do not see it and cannot use it until it is approved), trust (it is written into the lock
+	// file as it is first seen, and passes) or locked (as with ask, and no command writes the lock
+	// file). Default: ask.
+	First string `toml:"first"`
 	// Changed says what gatekit run does with a definition that is not as approved: hide (clients
-	// do not see it and cannot use it until it is approved) or warn (it passes, and the audit log
-	// says what would have happened). Definitions that are not in the lock file are hidden in both
-	// cases. Default: hide.
+	// do not see it and cannot use it until it is approved), keep (clients get the approved texts;
+	// what differs in more than texts is hidden) or warn (it passes, and the audit log says what
+	// would have happened). Default: hide.
 	Changed string `toml:"changed"`
+	// Package says what gatekit run does when a server has another package than approved: warn (it
+	// logs and records this) or hide (everything that the server declares is hidden). Default:
+	// warn.
+	Package string `toml:"package"`
 }
 
 // ServerPins is [server.NAME.pins]. It replaces keys of [pins] for one server.
 type ServerPins struct {
-	// Changed is hide or warn. Default: changed of [pins].
+	// First is ask, trust or locked. Default: first of [pins].
+	First string `toml:"first"`
+	// Changed is hide, keep or warn. Default: changed of [pins].
 	Changed string `toml:"changed"`
+	// Package is warn or hide. Default: package of [pins].
+	Package string `toml:"package"`
 }
 
-// ChangedOf returns what happens with changed definitions of a server: hide or warn.
-func (p *Pins) ChangedOf(s Server) string {
-	if s.Pins != nil && s.Pins.Changed != "" {
-		return s.Pins.Changed
+// Of returns the keys of a server: those of its own table, or else those of [pins].
+func (p *Pins) Of(s Server) ServerPins {
+	var own ServerPins
+	if s.Pins != nil {
+		own = *s.Pins
 	}
-	return p.Changed
+	return ServerPins{First: cmp.Or(own.First, p.First), Changed: cmp.Or(own.Changed, p.Changed),
+		Package: cmp.Or(own.Package, p.Package)}
 }
 
 // DefaultPins returns the [pins] of a configuration in a folder that has none.
@@ -43,7 +59,9 @@ func DefaultPins(dir string) Pins {
 }
 
 func (l *loader) checkPins(p *Pins, n *node) {
-	l.checkOneOf(&p.Changed, n, "pins", "changed", "hide", "warn")
+	l.checkOneOf(&p.First, n, "pins", "first", "ask", "trust", "locked")
+	l.checkOneOf(&p.Changed, n, "pins", "changed", "hide", "keep", "warn")
+	l.checkOneOf(&p.Package, n, "pins", "package", "warn", "hide")
 	words := []string{"tools", "prompts", "templates", "resources", "instructions"}
 	for i, w := range p.What {
 		if at := n.lookup("what").item(i); !slices.Contains(words, w) && !l.hasErrorAt(at) {
@@ -61,5 +79,8 @@ func (l *loader) checkPins(p *Pins, n *node) {
 }
 
 func (l *loader) checkServerPins(s *Server, n *node, server string) {
-	l.checkOneOf(&s.Pins.Changed, n.lookup("pins"), join(server, "pins"), "changed", "hide", "warn")
+	n, at := n.lookup("pins"), join(server, "pins")
+	l.checkOneOf(&s.Pins.First, n, at, "first", "ask", "trust", "locked")
+	l.checkOneOf(&s.Pins.Changed, n, at, "changed", "hide", "keep", "warn")
+	l.checkOneOf(&s.Pins.Package, n, at, "package", "warn", "hide")
 }

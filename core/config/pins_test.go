@@ -19,10 +19,13 @@ func TestMistakesInPins(t *testing.T) {
 			"4:9: pins.what[0]: ${env:GATEKIT_TEST_NOT_SET} is not set in the environment"},
 		{"a kind that is no text", `what = [1]`,
 			"4:9: pins.what[0] must be a string, not an integer"},
-		{"an unknown word", `changed = "keep"`,
-			`4:1: pins.changed must be one of "hide", "warn", not "keep"`},
+		{"an unknown word", `changed = "no"`,
+			`4:1: pins.changed must be one of "hide", "keep", "warn", not "no"`},
 		{"an unknown word for a server", "[server.a.pins]\nchanged = \"no\"",
-			`5:1: server.a.pins.changed must be one of "hide", "warn", not "no"`},
+			`5:1: server.a.pins.changed must be one of "hide", "keep", "warn", not "no"`},
+		{"unknown words for new items and packages", "first = \"never\"\npackage = \"keep\"",
+			`4:1: pins.first must be one of "ask", "trust", "locked", not "never"` + "\n" +
+				`5:1: pins.package must be one of "warn", "hide", not "keep"`},
 		{"a plugin with the name of the stage", "[[plugin]]\nname = \"pins\"\nuse = \"secrets\"",
 			`5:1: plugin "pins": name must not be "pins": with [pins], the audit log has that ` +
 				`name for the comparison with the lock file`},
@@ -63,16 +66,19 @@ func TestPinsAreTheSameWithoutATable(t *testing.T) {
 }
 
 func TestPinsOfAServer(t *testing.T) {
-	c, err := load(t, server+"[server.a.pins]\nchanged = \"warn\"\n"+
-		"[server.other]\ncommand = \"x\"\n[server.other.pins]\n[pins]\n")
+	c, err := load(t, server+"[server.a.pins]\nchanged = \"warn\"\nfirst = \"locked\"\n"+
+		"[server.other]\ncommand = \"x\"\n[server.other.pins]\npackage = \"warn\"\n"+
+		"[pins]\npackage = \"hide\"\n")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := c.Pins.ChangedOf(c.Servers[0]); got != "warn" {
-		t.Errorf("got %q for the server with pins, want warn", got)
-	}
-	if got := c.Pins.ChangedOf(c.Servers[1]); got != "hide" {
-		t.Errorf("got %q for the other server, want hide", got)
+	for i, want := range []config.ServerPins{
+		{First: "locked", Changed: "warn", Package: "hide"},
+		{First: "ask", Changed: "hide", Package: "warn"},
+	} {
+		if got := c.Pins.Of(c.Servers[i]); got != want {
+			t.Errorf("got %+v for server %s, want %+v", got, c.Servers[i].Name, want)
+		}
 	}
 	_, err = load(t, server+"[server.a.pins]\nchanged = \"warn\"\n")
 	const want = `server.a.pins needs a table [pins]: without it, gatekit run does not read ` +

@@ -95,6 +95,47 @@ func (i *Item) fill(live *Item) *Item {
 	return filled
 }
 
+// textEdit sets a text of a definition. The value is nil if the text is removed.
+type textEdit struct {
+	pointer string
+	value   []byte
+}
+
+// restore returns the edits after which live is as approved but for changes that are not held back.
+// ok is false if replacing texts is not enough.
+func (i *Item) restore(live *Item) (edits []textEdit, ok bool) {
+	v := live.definition.clone()
+	for _, c := range i.Compare(live) {
+		switch {
+		case !c.Class.IsHeldBack():
+			continue
+		case c.Class != Text || slices.Contains(i.varies, c.Pointer):
+			return nil, false // a text with a hole is not known whole
+		}
+		approved := i.definition.at(c.Pointer)
+		edit := textEdit{pointer: c.Pointer}
+		if approved != nil {
+			edit.value = approved.append(nil)
+		}
+		if c.Pointer == "" {
+			v = approved.clone()
+		} else if !v.put(c.Pointer, approved) {
+			return nil, false
+		}
+		edits = append(edits, edit)
+	}
+	restored, err := newItem(i.kind, v, nil)
+	if err != nil {
+		return nil, false
+	}
+	for _, c := range i.Compare(restored) {
+		if c.Class.IsHeldBack() {
+			return nil, false
+		}
+	}
+	return edits, true
+}
+
 type comparison struct {
 	kind    Kind
 	changes []Change

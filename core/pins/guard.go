@@ -3,12 +3,14 @@ package pins
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
@@ -19,6 +21,27 @@ const (
 	maxKnownItems = 20_000 // definitions whose comparison is remembered
 	maxKnownPages = 1_000  // pages of lists without a held back item
 	maxWaiting    = 10_000 // items without an approval that were seen
+	maxTrusted    = 10_000 // items in the lock file, after which no more are trusted
+)
+
+// First decides about items that the lock does not have.
+type First string
+
+// The values of First.
+const (
+	Ask    First = "ask"    // it is held back until it is approved
+	Trust  First = "trust"  // it is written into the lock file as it is first seen
+	Locked First = "locked" // it is held back, and the lock file is never written
+)
+
+// Changed decides about items that are not as approved.
+type Changed string
+
+// The values of Changed.
+const (
+	Hide Changed = "hide" // it is held back until it is approved
+	Keep Changed = "keep" // clients get the approved texts; other changes are held back
+	Warn Changed = "warn" // it passes, and the record says what would have happened
 )
 
 // Guard is a pipeline.Stage that holds back what a lock does not approve. It hides items from
@@ -28,28 +51,51 @@ const (
 type Guard struct {
 	kinds   []Kind
 	servers map[string]*guardedServer
+	path    string // of the lock file
+	trusted func(server string, items []*Item, lockDigest string) error
+}
+
+// GuardOptions holds what a Guard compares.
+type GuardOptions struct {
+	Lock    *Lock
+	Kinds   []Kind // the kinds of items that are compared
+	Servers []GuardedServer
+	// Previous is the Guard that the new one replaces; may be nil. The new Guard remembers the
+	// items that Previous holds back and that have the same approval.
+	Previous *Guard
+	// Trusted is called when items were written into the lock file as they were first seen, before
+	// a client gets them. An error denies the message. It may be nil.
+	Trusted func(server string, items []*Item, lockDigest string) error
 }
 
 // GuardedServer is a server whose definitions a Guard compares.
 type GuardedServer struct {
-	Name  string
-	Start Start // how the server is started now
-	// OnlyWarn lets changed items pass; the record says what would have happened. Items that the
-	// lock does not have are held back all the same.
-	OnlyWarn bool
+	Name    string
+	Start   Start  // how the server is started now
+	Package Source // the package that is started now
+	// First decides about items that the lock does not have. Every value but Trust holds them back.
+	First First
+	// Changed decides about changed items. Every value but Keep and Warn holds them back.
+	Changed Changed
+	// HidePackage holds everything back if the package is not as approved.
+	HidePackage bool
+	// Folders are the folders of the server, which become holes in items that are trusted.
+	Folders []string
 }
 
 // guardedServer is the state of one server.
 type guardedServer struct {
-	approved *Server // nil if the lock does not have the server
-	moved    bool    // the server is started in another way than approved
-	onlyWarn bool
+	GuardedServer
 
-	mu    sync.Mutex
-	known map[contents]Class // how definitions compare: the class of a held back one, or ""
-	clean map[contents]bool  // pages of lists on which every item is as approved
+	trusting sync.Mutex // held while items are written into the lock file; locked before mu
+
+	mu       sync.Mutex
+	approved *Server                // nil if the lock does not have the server
+	moved    Class                  // Launch, Package, or "": why everything is held back
+	known    map[contents]comparing // how definitions compare
+	clean    map[contents]bool      // pages of lists on which every item is as approved
 	// the approved items that had changed when they were seen last
-	held map[heldItem]Class
+	held map[heldItem]comparing
 	// names of items without an approval, for the number of items that wait
 	waiting map[contents]bool
 }
@@ -66,18 +112,22 @@ type heldItem struct {
 	name string
 }
 
-// NewGuard returns a Guard for the servers and the kinds of items. A server that the lock does not
-// have is held back as a whole. If previous is not nil, the new Guard remembers the items that
-// previous holds back and that have the same approval.
-func NewGuard(lock *Lock, kinds []Kind, servers []GuardedServer, previous *Guard) *Guard {
-	g := &Guard{kinds: kinds, servers: make(map[string]*guardedServer, len(servers))}
-	for _, s := range servers {
-		now := newGuardedServer(lock.Servers[s.Name], s.OnlyWarn)
-		now.moved = now.approved != nil && now.approved.Start.String() != s.Start.String()
-		g.servers[s.Name] = now
+// comparing is the result of the comparison of a definition with the approved one.
+type comparing struct {
+	class Class // why the item is not as approved; "" if it is
+	// keeps means that the item is as approved once its texts are replaced by the approved ones
+	keeps bool
+}
+
+// NewGuard returns a Guard. A server that the lock does not have is new as a whole.
+func NewGuard(o GuardOptions) *Guard {
+	g := &Guard{kinds: o.Kinds, servers: make(map[string]*guardedServer, len(o.Servers)),
+		path: o.Lock.path, trusted: o.Trusted}
+	for _, s := range o.Servers {
+		g.servers[s.Name] = newGuardedServer(s, o.Lock.Servers[s.Name])
 	}
-	if previous != nil {
-		g.KeepHeld(previous)
+	if o.Previous != nil {
+		g.KeepHeld(o.Previous)
 	}
 	return g
 }
@@ -90,9 +140,32 @@ func (g *Guard) KeepHeld(previous *Guard) {
 	}
 }
 
-func newGuardedServer(approved *Server, onlyWarn bool) *guardedServer {
-	return &guardedServer{approved: approved, onlyWarn: onlyWarn, known: map[contents]Class{},
-		clean: map[contents]bool{}, held: map[heldItem]Class{}, waiting: map[contents]bool{}}
+func newGuardedServer(server GuardedServer, approved *Server) *guardedServer {
+	s := &guardedServer{GuardedServer: server}
+	s.approve(approved)
+	s.held, s.waiting = map[heldItem]comparing{}, map[contents]bool{}
+	return s
+}
+
+// approve makes approved the approved server. The caller must hold s.mu, or be the only one that
+// knows s.
+func (s *guardedServer) approve(approved *Server) {
+	s.approved, s.moved = approved, ""
+	s.known, s.clean = map[contents]comparing{}, map[contents]bool{}
+	switch {
+	case approved == nil:
+	case approved.Start.String() != s.Start.String():
+		s.moved = Launch
+	case s.HidePackage && s.packageChanged():
+		s.moved = Package
+	}
+}
+
+// packageChanged reports whether the server has another package than approved. A lock that does
+// not have the package approves every package.
+func (s *guardedServer) packageChanged() bool {
+	return s.approved != nil && s.approved.Package != (Source{}) &&
+		s.approved.Package != s.Package
 }
 
 // keepHeld keeps the changed items that the server before held back and that have the same
@@ -102,18 +175,24 @@ func (s *guardedServer) keepHeld(before *guardedServer) {
 		return
 	}
 	before.mu.Lock()
-	held := maps.Clone(before.held)
+	held, digests := maps.Clone(before.held), map[heldItem]string{}
+	for item := range held {
+		digests[item] = before.digestOf(item)
+	}
 	before.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for item, class := range held {
-		if class != Launch && s.digestOf(item) == before.digestOf(item) {
-			s.held[item] = class
+	for item, compared := range held {
+		class := compared.class
+		if class == Launch || class == Package || s.digestOf(item) != digests[item] {
+			continue
 		}
+		compared.keeps = compared.keeps && s.Changed == Keep
+		s.held[item] = compared
 	}
 }
 
-// item returns the approved item, or nil.
+// item returns the approved item, or nil. The caller must hold s.mu.
 func (s *guardedServer) item(item heldItem) *Item {
 	if s.approved == nil {
 		return nil
@@ -135,19 +214,37 @@ func (g *Guard) Approves(other *Guard, server string) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	digests := func(s *guardedServer) []string {
+	state := func(s *guardedServer) []string {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		all := []string{string(s.moved), string(s.First), string(s.Changed)}
 		if s.approved == nil {
-			return nil
+			return all
 		}
-		var all []string
+		all = append(all, "approved")
 		for _, i := range s.approved.Items() {
 			all = append(all, string(i.kind)+" "+i.Name()+" "+i.digest)
 		}
 		return all
 	}
-	return a.moved == b.moved && a.onlyWarn == b.onlyWarn &&
-		(a.approved == nil) == (b.approved == nil) && slices.Equal(g.kinds, other.kinds) &&
-		slices.Equal(digests(a), digests(b))
+	return slices.Equal(g.kinds, other.kinds) && slices.Equal(state(a), state(b))
+}
+
+// Moved returns the servers that are started in another way than approved (Launch) or have another
+// package (Package), whether or not they are held back for it.
+func (g *Guard) Moved() map[string]Class {
+	moved := map[string]Class{}
+	for name, s := range g.servers {
+		s.mu.Lock()
+		switch {
+		case s.moved != "":
+			moved[name] = s.moved
+		case s.packageChanged():
+			moved[name] = Package
+		}
+		s.mu.Unlock()
+	}
+	return moved
 }
 
 // Waiting returns the number of items of each server that were held back when they were seen last.
@@ -165,7 +262,7 @@ func (g *Guard) Waiting() map[string]int {
 func (g *Guard) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, error) {
 	s := g.servers[m.Server]
 	if s == nil { // nothing of a server that is not configured is approved
-		s = newGuardedServer(nil, false)
+		s = newGuardedServer(GuardedServer{}, nil)
 	}
 	switch {
 	case m.Kind == mcp.Request && m.Direction == mcp.ToServer:
@@ -173,11 +270,11 @@ func (g *Guard) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, 
 	case m.Kind != mcp.Response || m.Direction != mcp.ToClient:
 	case m.Method == "initialize" || m.Method == "server/discover":
 		if slices.Contains(g.kinds, Instructions) {
-			return s.inspectInstructions(m), nil
+			return g.inspectInstructions(ctx, s, m)
 		}
 	default:
 		if kind := listedKind(m.Method); kind != "" && slices.Contains(g.kinds, kind) {
-			return s.inspectList(ctx, kind, m)
+			return g.inspectList(ctx, s, kind, m)
 		}
 	}
 	return pipeline.Verdict{Action: pipeline.Allow}, nil
@@ -239,19 +336,30 @@ func (g *Guard) inspectUse(s *guardedServer, m *mcp.Message) pipeline.Verdict {
 
 // use returns the class for which the use of an item is refused, or "".
 func (s *guardedServer) use(item heldItem) Class {
-	switch {
-	case s.item(item) == nil:
-		return New
-	case s.moved:
-		return Launch
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.held[item]
+	switch {
+	case s.item(item) == nil && s.trusts() && !s.waiting[nameOf(item)]:
+		return "" // it was not seen yet
+	case s.item(item) == nil:
+		return New
+	case s.moved != "":
+		return s.moved
+	case s.held[item].keeps:
+		return ""
+	}
+	return s.held[item].class
+}
+
+// trusts reports whether items that the lock does not have are trusted. The caller must hold s.mu.
+func (s *guardedServer) trusts() bool { return s.First == Trust && s.moved == "" }
+
+func nameOf(item heldItem) contents {
+	return contents{item.kind, sha256.Sum256([]byte(item.name))}
 }
 
 // warns reports whether an item with a change of this class passes all the same.
-func (s *guardedServer) warns(class Class) bool { return s.onlyWarn && class != New }
+func (s *guardedServer) warns(class Class) bool { return s.Changed == Warn && class != New }
 
 // reasonOf returns the reason for which a class is held back.
 func reasonOf(class Class) string {
@@ -260,85 +368,198 @@ func reasonOf(class Class) string {
 		return "the lock file does not have it (new)"
 	case Launch:
 		return "the server is started in another way than approved (launch)"
+	case Package:
+		return "the server has another package than approved (package)"
 	}
 	return "it has changed (" + string(class) + ")"
 }
 
-// compare returns the class for which a definition is held back, or "".
-func (s *guardedServer) compare(kind Kind, raw []byte) Class {
+// compare returns how a definition compares with the approved one.
+func (s *guardedServer) compare(kind Kind, raw []byte) comparing {
 	key := contents{kind, sha256.Sum256(raw)}
 	s.mu.Lock()
-	class, ok := s.known[key]
-	s.mu.Unlock()
-	if ok {
-		return class
-	}
-	class = s.classOf(kind, raw)
-	s.mu.Lock()
 	defer s.mu.Unlock()
+	compared, ok := s.known[key]
+	if ok {
+		return compared
+	}
+	// Two goroutines may do the same work. That is cheaper than to hold the lock meanwhile.
+	approved, moved := s.approved, s.moved
+	s.mu.Unlock()
+	compared = compareWith(approved, moved, s.Changed == Keep, kind, raw)
+	s.mu.Lock()
+	if approved != s.approved {
+		return compared
+	}
 	if len(s.known) >= maxKnownItems {
 		clear(s.known)
 	}
-	s.known[key] = class
-	return class
+	s.known[key] = compared
+	return compared
 }
 
-func (s *guardedServer) classOf(kind Kind, raw []byte) Class {
+func compareWith(server *Server, moved Class, keeps bool, kind Kind, raw []byte) comparing {
 	live, err := NewItem(kind, raw)
-	if err != nil { // what cannot be read cannot have an approval
-		return New
+	if err != nil || server == nil { // what cannot be read cannot have an approval
+		return comparing{class: New}
 	}
-	approved := s.item(heldItem{kind, live.Name()})
+	approved := server.Item(kind, live.Name())
 	switch {
 	case approved == nil:
-		return New
-	case s.moved:
-		return Launch
+		return comparing{class: New}
+	case moved != "":
+		return comparing{class: moved}
 	}
 	for _, change := range approved.Compare(live) {
 		if change.Class.IsHeldBack() {
-			return change.Class
+			c := comparing{class: change.Class}
+			if keeps {
+				_, c.keeps = approved.restore(live)
+			}
+			return c
 		}
 	}
-	return ""
+	return comparing{}
 }
 
 // note remembers how an item was seen last.
-func (s *guardedServer) note(item heldItem, class Class) {
+func (s *guardedServer) note(item heldItem, compared comparing) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case class == "":
+	case compared.class == "":
 		delete(s.held, item)
 	case s.item(item) != nil:
-		s.held[item] = class // no more items than the lock has
+		s.held[item] = compared // no more items than the lock has
 	case len(s.waiting) < maxWaiting: // the use of an item without an approval is refused anyway
-		s.waiting[contents{item.kind, sha256.Sum256([]byte(item.name))}] = true
+		s.waiting[nameOf(item)] = true
 	}
+}
+
+// trust writes items into the lock file, and makes them approved. Items that the file has already,
+// because another Gatekit has written them, stay as they are there. It returns an error if ctx
+// ends: then the caller must not wait for a slow disk.
+func (g *Guard) trust(ctx context.Context, s *guardedServer, items []*Item) error {
+	done := make(chan error, 1)
+	go func() { done <- g.trustNow(s, items) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("write the lock file: %w", context.Cause(ctx))
+	}
+}
+
+func (g *Guard) trustNow(s *guardedServer, items []*Item) error {
+	s.trusting.Lock()
+	defer s.trusting.Unlock()
+	var added []*Item
+	lock, err := Update(g.path, func(l *Lock) error {
+		added = nil
+		server := l.Servers[s.Name]
+		switch {
+		case server == nil:
+			server = &Server{Start: s.Start, Package: s.Package}
+			l.Servers[s.Name] = server
+		case server.Start.String() != s.Start.String():
+			return errors.New("the lock file has another command or URL for the server")
+		}
+		here := Surroundings{Now: time.Now(), Folders: s.Folders}
+		for _, i := range items {
+			if server.Item(i.kind, i.Name()) != nil {
+				continue
+			}
+			learned, _ := i.Learn(nil, here)
+			server.Add(learned)
+			added = append(added, learned)
+		}
+		if n := len(server.Items()); n > maxTrusted && len(added) > 0 {
+			return fmt.Errorf("the server has declared more than %d items", maxTrusted)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if len(added) > 0 && g.trusted != nil {
+		if err := g.trusted(s.Name, added, lock.Digest()); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.approve(lock.Servers[s.Name])
+	return nil
+}
+
+// canTrust returns the item to trust if raw is new and the server's new items are trusted, or nil.
+func (s *guardedServer) canTrust(kind Kind, raw []byte, compared comparing) *Item {
+	s.mu.Lock()
+	trusts := s.trusts()
+	s.mu.Unlock()
+	if compared.class != New || !trusts {
+		return nil
+	}
+	i, err := NewItem(kind, raw)
+	if err != nil || kind != Instructions && i.Name() == "" {
+		return nil
+	}
+	return i
 }
 
 // inspectInstructions removes instructions that are not as approved.
-func (s *guardedServer) inspectInstructions(m *mcp.Message) pipeline.Verdict {
+func (g *Guard) inspectInstructions(ctx context.Context, s *guardedServer,
+	m *mcp.Message) (pipeline.Verdict, error) {
 	raw, ok := m.Get("/instructions")
-	class := Class("")
+	var compared comparing
+	var untrusted error
 	if ok {
-		class = s.compare(Instructions, raw)
+		compared = s.compare(Instructions, raw)
+		if i := s.canTrust(Instructions, raw, compared); i != nil {
+			if untrusted = g.trust(ctx, s, []*Item{i}); untrusted == nil {
+				compared = s.compare(Instructions, raw)
+			}
+		}
 	}
-	s.note(heldItem{kind: Instructions}, class)
+	s.note(heldItem{kind: Instructions}, compared)
+	class := compared.class
 	if class == "" {
-		return pipeline.Verdict{Action: pipeline.Allow}
+		return pipeline.Verdict{Action: pipeline.Allow}, nil
 	}
-	removed := pipeline.Verdict{Action: pipeline.Modify, Final: true,
-		Edits:  []mcp.Edit{mcp.Remove("/instructions")},
-		Reason: "the instructions are not as approved: " + reasonOf(class)}
+	modified := pipeline.Verdict{Action: pipeline.Modify, Final: true,
+		Edits: []mcp.Edit{mcp.Remove("/instructions")},
+		Reason: "the instructions are not as approved: " + reasonOf(class) +
+			describeUntrusted(untrusted)}
+	if compared.keeps {
+		for _, edit := range s.restore(Instructions, raw) {
+			modified.Edits = []mcp.Edit{mcp.Set("/instructions", edit.value)}
+			modified.Reason += "; clients get the approved text"
+		}
+	}
 	if s.warns(class) {
-		return pipeline.Verdict{Action: pipeline.Allow, Would: &removed}
+		return pipeline.Verdict{Action: pipeline.Allow, Would: &modified}, nil
 	}
-	return removed
+	return modified, nil
+}
+
+// restore returns the edits that replace the changed texts of a definition by the approved ones.
+func (s *guardedServer) restore(kind Kind, raw []byte) []textEdit {
+	live, err := NewItem(kind, raw)
+	if err != nil {
+		return nil
+	}
+	s.mu.Lock()
+	approved := s.item(heldItem{kind, live.Name()})
+	s.mu.Unlock()
+	if approved == nil {
+		return nil
+	}
+	edits, _ := approved.restore(live)
+	return edits
 }
 
 // inspectList hides the items of a page that are not as approved.
-func (s *guardedServer) inspectList(ctx context.Context, kind Kind,
+func (g *Guard) inspectList(ctx context.Context, s *guardedServer, kind Kind,
 	m *mcp.Message) (pipeline.Verdict, error) {
 	page := contents{kind, m.Digest()}
 	s.mu.Lock()
@@ -347,40 +568,20 @@ func (s *guardedServer) inspectList(ctx context.Context, kind Kind,
 	if isClean {
 		return pipeline.Verdict{Action: pipeline.Allow}, nil
 	}
-	method, _ := mcp.LookupMethod(m.Method)
-	var hidden, changed []string
-	var broken []mcp.Edit
-	classes := map[string]Class{} // by name; an item that is listed twice must be right twice
-	counts := map[Class]int{}
-	m.ItemTexts(method.ItemsPointer, "/"+kind.nameMember(), func(i int, raw []byte, name string,
-		ok bool) bool {
-		class := New
-		if ok {
-			class = s.compare(kind, raw)
-			if old, again := classes[name]; !again || old == "" {
-				classes[name] = class
-			}
+	p := s.comparePage(ctx, kind, m)
+	var untrusted error
+	if len(p.trusted) > 0 && ctx.Err() == nil {
+		if untrusted = g.trust(ctx, s, p.trusted); untrusted == nil {
+			p = s.comparePage(ctx, kind, m)
 		}
-		switch {
-		case class == "":
-			return ctx.Err() == nil
-		case !ok || name == "": // without a name, it cannot be hidden by its name
-			broken = append(broken, mcp.Remove(method.ItemsPointer+"/"+strconv.Itoa(i)))
-		case s.warns(class):
-			changed = append(changed, name)
-		default:
-			hidden = append(hidden, name)
-		}
-		counts[class]++
-		return ctx.Err() == nil
-	})
+	}
 	if err := ctx.Err(); err != nil {
 		return pipeline.Verdict{}, fmt.Errorf("compare with the lock file: %w", err)
 	}
-	for name, class := range classes {
-		s.note(heldItem{kind, name}, class)
+	for name, compared := range p.items {
+		s.note(heldItem{kind, name}, compared)
 	}
-	if len(counts) == 0 {
+	if len(p.counts) == 0 {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if len(s.clean) >= maxKnownPages {
@@ -389,17 +590,86 @@ func (s *guardedServer) inspectList(ctx context.Context, kind Kind,
 		s.clean[page] = true
 		return pipeline.Verdict{Action: pipeline.Allow}, nil
 	}
-	v := pipeline.Verdict{Action: pipeline.Allow, Hide: hidden, Edits: broken, Final: true,
-		Reason: "not as approved: " + describeCounts(counts)}
-	if len(broken) > 0 {
+	v := p.verdict()
+	v.Reason += describeUntrusted(untrusted)
+	return v, nil
+}
+
+// describeUntrusted returns why items could not be trusted at first use.
+func describeUntrusted(err error) string {
+	if err == nil {
+		return ""
+	}
+	return fmt.Sprintf("; not trusted at first use: %v", err)
+}
+
+// comparedPage is a page of a list, compared with the lock.
+type comparedPage struct {
+	hidden  []string // names of items that are hidden
+	warned  []string // names of items that pass, and would be hidden
+	kept    int      // items with approved texts
+	edits   []mcp.Edit
+	items   map[string]comparing // by name; an item that is listed twice must be right twice
+	counts  map[Class]int
+	trusted []*Item // items to trust
+}
+
+// comparePage compares the items of a page until ctx ends.
+func (s *guardedServer) comparePage(ctx context.Context, kind Kind,
+	m *mcp.Message) *comparedPage {
+	method, _ := mcp.LookupMethod(m.Method)
+	p := &comparedPage{items: map[string]comparing{}, counts: map[Class]int{}}
+	m.ItemTexts(method.ItemsPointer, "/"+kind.nameMember(), func(i int, raw []byte, name string,
+		ok bool) bool {
+		compared := comparing{class: New}
+		if ok {
+			compared = s.compare(kind, raw)
+			if new := s.canTrust(kind, raw, compared); new != nil {
+				p.trusted = append(p.trusted, new)
+			}
+			old, again := p.items[name]
+			if !again || old.class == "" || old.keeps && compared.class != "" {
+				p.items[name] = compared
+			}
+		}
+		at := method.ItemsPointer + "/" + strconv.Itoa(i)
+		switch {
+		case compared.class == "":
+			return ctx.Err() == nil
+		case !ok || name == "": // without a name, it cannot be hidden by its name
+			p.edits = append(p.edits, mcp.Remove(at))
+		case s.warns(compared.class):
+			p.warned = append(p.warned, name)
+		case compared.keeps:
+			p.kept++
+			for _, e := range s.restore(kind, raw) {
+				p.edits = append(p.edits, mcp.Edit{Pointer: at + e.pointer, Value: e.value})
+			}
+		default:
+			p.hidden = append(p.hidden, name)
+		}
+		p.counts[compared.class]++
+		return ctx.Err() == nil
+	})
+	return p
+}
+
+// verdict returns the verdict on a page with items that are not as approved.
+func (p *comparedPage) verdict() pipeline.Verdict {
+	v := pipeline.Verdict{Action: pipeline.Allow, Hide: p.hidden, Edits: p.edits, Final: true,
+		Reason: "not as approved: " + describeCounts(p.counts)}
+	if p.kept > 0 {
+		v.Reason += fmt.Sprintf("; %d with the approved texts", p.kept)
+	}
+	if len(p.edits) > 0 {
 		v.Action = pipeline.Modify
 	}
-	if len(changed) > 0 {
+	if len(p.warned) > 0 {
 		would := v
-		would.Hide = slices.Concat(hidden, changed)
+		would.Hide = slices.Concat(p.hidden, p.warned)
 		v.Would = &would
 	}
-	return v, nil
+	return v
 }
 
 // describeCounts returns the number of items of each class, such as "2 text, 1 new".

@@ -30,15 +30,22 @@ func (g *guardTest) Record(_ context.Context, o pipeline.Outcome) (uint64, error
 var allKinds = []Kind{Tool, Prompt, Template, Resource, Instructions}
 
 // newGuardTest returns a guard for a lock that approves the items.
-func newGuardTest(t testing.TB, onlyWarn bool, items ...*Item) *guardTest {
+func newGuardTest(t testing.TB, changed Changed, items ...*Item) *guardTest {
 	approved := &Server{Start: Start{Command: "server"}}
 	for _, i := range items {
 		approved.Add(i)
 	}
 	g := &guardTest{TB: t}
-	g.use(NewGuard(&Lock{Servers: map[string]*Server{"s": approved}}, allKinds,
-		[]GuardedServer{{"s", approved.Start, onlyWarn}}, nil))
+	g.use(newGuard(&Lock{Servers: map[string]*Server{"s": approved}}, nil,
+		GuardedServer{Start: approved.Start, Changed: changed}))
 	return g
+}
+
+// newGuard returns a guard of all kinds for the server "s".
+func newGuard(lock *Lock, previous *Guard, s GuardedServer) *Guard {
+	s.Name = "s"
+	return NewGuard(GuardOptions{Lock: lock, Kinds: allKinds, Servers: []GuardedServer{s},
+		Previous: previous})
 }
 
 func (g *guardTest) use(guard *Guard) {
@@ -146,7 +153,7 @@ func TestGuardHoldsBackEachChangedField(t *testing.T) {
 		{"escape", `Reads`, `\u0052eads`, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			g := newGuardTest(t, false, item(t, Tool, guardedTool))
+			g := newGuardTest(t, Hide, item(t, Tool, guardedTool))
 			changed := strings.Replace(guardedTool, c.old, c.now, 1)
 			if changed == guardedTool {
 				t.Fatalf("%s is not in the tool", c.old)
@@ -176,13 +183,13 @@ func TestGuardHoldsBackEachChangedField(t *testing.T) {
 func TestGuardKnowsTheDefaultsOfAnnotations(t *testing.T) {
 	const plain, explicit = `{"name":"a"}`, `{"annotations":{"readOnlyHint":false,` +
 		`"destructiveHint":true,"idempotentHint":false,"openWorldHint":true},"name":"a"}`
-	newGuardTest(t, false, item(t, Tool, plain)).wantListed("tools/list", []string{explicit}, "a")
-	newGuardTest(t, false, item(t, Tool, explicit)).wantListed("tools/list", []string{plain}, "a")
+	newGuardTest(t, Hide, item(t, Tool, plain)).wantListed("tools/list", []string{explicit}, "a")
+	newGuardTest(t, Hide, item(t, Tool, explicit)).wantListed("tools/list", []string{plain}, "a")
 }
 
 // Every page is compared, in any order of pages and items, and only the changed items are missing.
 func TestGuardComparesEveryPage(t *testing.T) {
-	g := newGuardTest(t, false, item(t, Tool, `{"name":"a"}`), item(t, Tool, `{"name":"b"}`),
+	g := newGuardTest(t, Hide, item(t, Tool, `{"name":"a"}`), item(t, Tool, `{"name":"b"}`),
 		item(t, Tool, `{"name":"c"}`))
 	g.wantListed("tools/list", []string{`{"name":"c"}`}, "c")
 	g.wantListed("tools/list", []string{`{"name":"b","title":"evil"}`, `{"name":"a"}`}, "a")
@@ -200,7 +207,7 @@ func TestGuardComparesEveryPage(t *testing.T) {
 // A server that changes a tool at every list is compared at every list. Other clients cannot use a
 // tool that one client saw changed.
 func TestGuardOfAServerThatChangesAtEachList(t *testing.T) {
-	g := newGuardTest(t, false, item(t, Tool, guardedTool))
+	g := newGuardTest(t, Hide, item(t, Tool, guardedTool))
 	poisoned := strings.Replace(guardedTool, "Reads", "Mails", 1)
 	for range 3 {
 		g.wantListed("tools/list", []string{guardedTool}, "read")
@@ -218,7 +225,7 @@ func TestGuardOfAServerThatChangesAtEachList(t *testing.T) {
 
 // What is hidden cannot be used, and a client that does not list cannot use more.
 func TestGuardDecidesListsAndUseTogether(t *testing.T) {
-	g := newGuardTest(t, false, item(t, Tool, `{"name":"a"}`), item(t, Prompt, `{"name":"p"}`),
+	g := newGuardTest(t, Hide, item(t, Tool, `{"name":"a"}`), item(t, Prompt, `{"name":"p"}`),
 		item(t, Template, `{"name":"t","uriTemplate":"f:///{x}"}`),
 		item(t, Resource, `{"name":"r","uri":"g:///r"}`))
 	denied := func(want bool, uses ...string) {
@@ -251,7 +258,7 @@ func TestGuardDecidesListsAndUseTogether(t *testing.T) {
 
 // An item without a name, or with two definitions of which one is not approved, is not shown.
 func TestGuardOfAmbiguousItems(t *testing.T) {
-	g := newGuardTest(t, false, item(t, Tool, `{"name":"a"}`), item(t, Tool, `{"name":"b"}`))
+	g := newGuardTest(t, Hide, item(t, Tool, `{"name":"a"}`), item(t, Tool, `{"name":"b"}`))
 	g.wantListed("tools/list", []string{`7`, `{"name":"b"}`, `{}`, `{"name":7}`, `{"name":""}`,
 		`"b"`}, "b")
 	for _, items := range [][]string{{`{"name":"a"}`, `{"name":"a","title":"evil"}`},
@@ -277,7 +284,7 @@ func TestGuardRemovesChangedInstructions(t *testing.T) {
 			if c.approved != "" {
 				items = append(items, item(t, Instructions, c.approved))
 			}
-			g := newGuardTest(t, false, items...)
+			g := newGuardTest(t, Hide, items...)
 			result := `{"capabilities":{"tools":{}}}`
 			if c.now != "" {
 				result = `{"instructions":` + c.now + `,"capabilities":{"tools":{}}}`
@@ -319,7 +326,7 @@ func TestGuardOfAnotherLaunch(t *testing.T) {
 		{"no approval", &Lock{Servers: map[string]*Server{"t": approved}}, approved.Start, "1 new"},
 	} {
 		g := &guardTest{TB: t}
-		g.use(NewGuard(c.lock, allKinds, []GuardedServer{{Name: "s", Start: c.start}}, nil))
+		g.use(newGuard(c.lock, nil, GuardedServer{Start: c.start}))
 		if !g.isDenied("tools/call", `{"name":"a"}`) {
 			t.Errorf("%s: the call is not denied before a list", c.name)
 		}
@@ -335,10 +342,10 @@ func TestGuardOfAnotherLaunch(t *testing.T) {
 	}
 }
 
-// With OnlyWarn, changed items pass, and the record says what would have happened. New items are
+// With Warn, changed items pass, and the record says what would have happened. New items are
 // held back all the same.
 func TestGuardThatWarns(t *testing.T) {
-	g := newGuardTest(t, true, item(t, Tool, `{"name":"a"}`), item(t, Instructions, `"Be kind."`))
+	g := newGuardTest(t, Warn, item(t, Tool, `{"name":"a"}`), item(t, Instructions, `"Be kind."`))
 	g.wantListed("tools/list", []string{`{"name":"a","title":"new words"}`}, "a")
 	if g.last.Action != "would_hide" || g.last.Reason != "not as approved: 1 text" {
 		t.Errorf("the record of the list is %s %q, want would_hide", g.last.Action, g.last.Reason)
@@ -360,15 +367,16 @@ func TestGuardThatWarns(t *testing.T) {
 
 // After a reload, an item stays held back until it is approved or is as approved again.
 func TestGuardAfterAReload(t *testing.T) {
-	g := newGuardTest(t, false, item(t, Tool, `{"name":"a"}`), item(t, Tool, `{"name":"b"}`))
+	g := newGuardTest(t, Hide, item(t, Tool, `{"name":"a"}`), item(t, Tool, `{"name":"b"}`))
 	changed := []string{`{"name":"a","title":"x"}`, `{"name":"b","title":"x"}`}
 	g.wantListed("tools/list", changed)
 	next := &Server{Start: Start{Command: "server"}}
 	next.Add(item(t, Tool, changed[0]))
 	next.Add(item(t, Tool, `{"name":"b"}`))
-	before, servers := g.guard, []GuardedServer{{Name: "s", Start: next.Start}}
+	before := g.guard
 	g.hidden = pipeline.HiddenItems{} // what the pipeline remembers is tested in core/pipeline
-	g.use(NewGuard(&Lock{Servers: map[string]*Server{"s": next}}, allKinds, servers, before))
+	g.use(newGuard(&Lock{Servers: map[string]*Server{"s": next}}, before,
+		GuardedServer{Start: next.Start, Changed: Hide}))
 	if before.Approves(g.guard, "s") || !g.guard.Approves(g.guard, "s") {
 		t.Error("Approves does not tell that another lock approves something else")
 	}
@@ -383,12 +391,12 @@ func TestGuardAfterAReload(t *testing.T) {
 
 // The guard before sees a change after the next guard was made, and before it is used.
 func TestGuardKeepsWhatWasSeenDuringAReload(t *testing.T) {
-	g := newGuardTest(t, false, item(t, Tool, `{"name":"a"}`))
+	g := newGuardTest(t, Hide, item(t, Tool, `{"name":"a"}`))
 	same := &Server{Start: Start{Command: "server"}}
 	same.Add(item(t, Tool, `{"name":"a"}`))
 	before := g.guard
-	next := NewGuard(&Lock{Servers: map[string]*Server{"s": same}}, allKinds,
-		[]GuardedServer{{Name: "s", Start: same.Start}}, before)
+	next := newGuard(&Lock{Servers: map[string]*Server{"s": same}}, before,
+		GuardedServer{Start: same.Start})
 	g.wantListed("tools/list", []string{`{"name":"a","title":"x"}`})
 	next.KeepHeld(before)
 	g.hidden = pipeline.HiddenItems{}
@@ -400,7 +408,7 @@ func TestGuardKeepsWhatWasSeenDuringAReload(t *testing.T) {
 
 // A server cannot fill the memory with new items, nor make the guard forget a changed item.
 func TestGuardIsBounded(t *testing.T) {
-	g := newGuardTest(t, false, item(t, Tool, `{"name":"a"}`))
+	g := newGuardTest(t, Hide, item(t, Tool, `{"name":"a"}`))
 	for n := range 3 {
 		var items []string
 		for i := range maxWaiting {
@@ -417,14 +425,14 @@ func TestGuardIsBounded(t *testing.T) {
 		t.Errorf("the guard remembers %d changed and %d new items, %d items and %d pages",
 			len(s.held), len(s.waiting), len(s.known), len(s.clean))
 	}
-	if s.held[heldItem{Tool, "a"}] != Text {
+	if s.held[heldItem{Tool, "a"}].class != Text {
 		t.Error("the guard forgot the changed item")
 	}
 }
 
 // A server answers two lists with the same bytes: they are as approved for one list only.
 func TestGuardOfOneBodyForTwoLists(t *testing.T) {
-	g := newGuardTest(t, false, item(t, Tool, `{"name":"read"}`),
+	g := newGuardTest(t, Hide, item(t, Tool, `{"name":"read"}`),
 		item(t, Prompt, `{"name":"review"}`))
 	for method, want := range map[string]string{"prompts/list": "review", "tools/list": ""} {
 		m := mcp.NewResponse(`1`, []byte(`{"prompts":[{"name":"review"}],`+
@@ -451,7 +459,7 @@ func TestGuardOfOneBodyForTwoLists(t *testing.T) {
 
 // With resources in what, a directory of resources is a list of them.
 func TestGuardComparesDirectories(t *testing.T) {
-	g := newGuardTest(t, false, item(t, Resource, `{"uri":"file:///a","name":"a"}`))
+	g := newGuardTest(t, Hide, item(t, Resource, `{"uri":"file:///a","name":"a"}`))
 	g.wantListed("resources/directory/read", []string{`{"uri":"file:///a","name":"a"}`,
 		`{"uri":"file:///b","name":"b"}`}, "file:///a")
 }
@@ -483,12 +491,12 @@ func BenchmarkGuard(b *testing.B) {
 	b.Run("first", func(b *testing.B) {
 		for b.Loop() {
 			b.StopTimer()
-			guard := newGuardTest(b, false, approved...).guard
+			guard := newGuardTest(b, Hide, approved...).guard
 			b.StartTimer()
 			inspect(b, guard, whole, 0)
 		}
 	})
-	guard := newGuardTest(b, false, approved...).guard
+	guard := newGuardTest(b, Hide, approved...).guard
 	inspect(b, guard, whole, 0)
 	b.Run("again", func(b *testing.B) {
 		for b.Loop() {

@@ -313,6 +313,10 @@ func (l *Lock) Write() (written bool, err error) {
 	if err != nil || bytes.Equal(b, l.read) {
 		return false, err
 	}
+	if len(b) > maxLockBytes {
+		return false, fmt.Errorf("write the lock file: it would have more than %d bytes",
+			maxLockBytes)
+	}
 	if _, err := parse(l.path, b); err != nil {
 		return false, fmt.Errorf("check the lock file before it is written: %w", err)
 	}
@@ -347,6 +351,30 @@ func (l *Lock) Write() (written bool, err error) {
 		return true, fmt.Errorf("make the lock file readable: %w", err)
 	}
 	return true, nil
+}
+
+// maxUpdates limits how often Update starts again because another process has changed the file.
+const maxUpdates = 10
+
+// Update reads the lock file at path, calls change, and writes the file. If another process changes
+// the file meanwhile, Update starts again. It returns the lock that is in the file now.
+func Update(path string, change func(*Lock) error) (*Lock, error) {
+	for range maxUpdates {
+		l, err := Read(path)
+		if err != nil {
+			return nil, err
+		}
+		if err := change(l); err != nil {
+			return nil, err
+		}
+		if _, err := l.Write(); errors.Is(err, ErrChanged) {
+			continue
+		} else if err != nil {
+			return nil, err
+		}
+		return l, nil
+	}
+	return nil, fmt.Errorf("%w again and again: %s", ErrChanged, path)
 }
 
 // Line returns the line of an item in the file that was read. If the item is not in the file, Line

@@ -40,6 +40,7 @@ type Source struct {
 	PyPI    string `json:"pypi,omitzero"`  // the name of a Python package
 	Image   string `json:"image,omitzero"` // a container image, with its tag or digest
 	Version string `json:"version,omitzero"`
+	SHA256  string `json:"sha256,omitzero"` // of the program or script that is started
 }
 
 // items returns the map of the items of a kind.
@@ -219,11 +220,14 @@ func (s Start) String() string {
 	return string(b)
 }
 
-// String returns the name and version of the package.
+// String returns the name, the version and the digest of the package.
 func (s Source) String() string {
 	name := s.NPM + s.PyPI + s.Image
 	if s.Version != "" {
 		name += "@" + s.Version
+	}
+	if s.SHA256 != "" {
+		name = strings.TrimPrefix(name+" sha256:"+s.SHA256, " ")
 	}
 	return name
 }

@@ -124,6 +124,34 @@ func (v *value) at(pointer string) *value {
 	return v
 }
 
+// put replaces the value at a JSON pointer, adds it, or removes it if w is nil. It reports whether
+// the parent of the place exists.
+func (v *value) put(pointer string, w *value) bool {
+	at := jsontext.Pointer(pointer)
+	parent, name := v.at(string(at.Parent())), at.LastToken()
+	switch {
+	case parent == nil:
+		return false
+	case parent.kind == '{':
+		parent.members = slices.DeleteFunc(parent.members, func(m member) bool {
+			return m.name == name
+		})
+		if w != nil {
+			parent.members = append(parent.members, member{name, w.clone()})
+			slices.SortFunc(parent.members, func(a, b member) int {
+				return compareNames(a.name, b.name)
+			})
+		}
+		return true
+	}
+	old := v.at(pointer)
+	if parent.kind != '[' || old == nil || w == nil {
+		return false
+	}
+	*old = *w.clone()
+	return true
+}
+
 // clone returns a deep copy.
 func (v *value) clone() *value {
 	c := *v

@@ -35,6 +35,13 @@ const tables = "[pins]\n[deny]\nreasons = true\n[admin]\nhttp = \"ADMIN\"\n[audi
 // newPinTest pins the server, and then starts Gatekit.
 func newPinTest(t *testing.T, revision string, serverRevisions ...string) *pinTest {
 	t.Helper()
+	return newPinTestWith(t, "", true, revision, serverRevisions...)
+}
+
+// newPinTestWith starts Gatekit with keys in [pins]. If pinned is set, it pins the server before.
+func newPinTestWith(t *testing.T, keys string, pinned bool, revision string,
+	serverRevisions ...string) *pinTest {
+	t.Helper()
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	p := &pinTest{T: t}
 	p.description.Store("Reads a file.")
@@ -62,11 +69,14 @@ func newPinTest(t *testing.T, revision string, serverRevisions ...string) *pinTe
 	t.Cleanup(web.Close)
 	admin := peers.FreeAddress(t)
 	p.metrics = "http://" + admin + "/metrics"
-	config := harness.HTTPServer("box", web.URL) + strings.Replace(tables, "ADMIN", admin, 1)
+	config := harness.HTTPServer("box", web.URL) + strings.Replace(strings.Replace(tables,
+		"[pins]\n", "[pins]\n"+keys, 1), "ADMIN", admin, 1)
 	dir := t.TempDir()
 	harness.ReplaceFile(t, filepath.Join(dir, "gatekit.toml"), []byte(config))
-	if out, err := run(t, dir, "pin", "--yes"); err != nil {
-		t.Fatalf("gatekit pin: %v: %s", err, out)
+	if pinned {
+		if out, err := run(t, dir, "pin", "--yes"); err != nil {
+			t.Fatalf("gatekit pin: %v: %s", err, out)
+		}
 	}
 	p.g = harness.StartHTTPIn(t, dir, config)
 	p.c = p.g.Client(revision)

@@ -57,7 +57,8 @@ const tokenSuffix = ".token" // is appended to the path of the socket
 
 // controlRequest is a request of a command.
 type controlRequest struct {
-	// "approve", "allow", "disallow", "record-login", "use-login", "revoke" or "readmit"
+	// "approve", "allow", "disallow", "record-login", "use-login", "revoke", "readmit" or
+	// "decide-pins"
 	Command string `json:"command"`
 	Token   string `json:"token"` // from the file beside the socket
 	ID      string `json:"id,omitempty"`
@@ -65,6 +66,8 @@ type controlRequest struct {
 	Allowance *allowances.Allowance `json:"allowance,omitempty"`
 	// for "record-login", "use-login"
 	Login *loginEvent `json:"login,omitempty"`
+	// for "decide-pins"
+	Pins *pinDecision `json:"pins,omitempty"`
 	// for "revoke"; "readmit" has the id of the principal in ID
 	Revocation *auth.Revocation `json:"revocation,omitempty"`
 }
@@ -187,8 +190,8 @@ func (s *controlServer) start(context.Context) error {
 		})
 	}
 	if err != nil {
-		s.log.Warn("control socket unavailable: gatekit approve, allow, auth login, auth logout "+
-			"and auth revoke cannot reach this process", "error", err)
+		s.log.Warn("control socket unavailable: gatekit approve, allow, pin approve, auth login, "+
+			"auth logout and auth revoke cannot reach this process", "error", err)
 		return nil
 	}
 	s.connections = map[*net.UnixConn]bool{}
@@ -299,6 +302,10 @@ func (s *controlServer) serve(c *net.UnixConn) {
 		}
 	case "use-login":
 		if err := s.useLogin(request.Login); err != nil {
+			response.Error = err.Error()
+		}
+	case "decide-pins":
+		if err := s.decidePins(request.Pins); err != nil {
 			response.Error = err.Error()
 		}
 	case "revoke":

@@ -59,7 +59,7 @@ a path of at most 64 characters without blanks.`,
 	}
 	configFlag(c, &path)
 	c.Flags().BoolVar(&yes, "yes", false, "approve everything without a question")
-	c.AddCommand(p.pinDiff(), p.pinVerify(), p.pinShow())
+	c.AddCommand(p.pinDiff(), p.pinVerify(), p.pinShow(), p.pinDecide(true), p.pinDecide(false))
 	return c
 }
 

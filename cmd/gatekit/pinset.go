@@ -65,7 +65,8 @@ func (p *pinSet) start(context.Context) error {
 		before = p.previous.guard
 	}
 	p.guard = pins.NewGuard(pins.GuardOptions{Lock: lock, Kinds: kinds, Servers: servers,
-		Previous: before, Trusted: p.gateway.recordTrusted})
+		Previous: before, Trusted: p.gateway.recordTrusted, Store: p.gateway.waitingStore(c),
+		Report: p.gateway.reportWaiting})
 	if !lock.IsNew() {
 		p.digest = lock.Digest()
 	}
@@ -102,6 +103,12 @@ func (g *gateway) logPins(a *activeConfig) {
 	if a.pins.guard == nil {
 		return
 	}
+	waiting := a.pins.guard.WaitingItems()
+	for _, server := range slices.Sorted(maps.Keys(waiting)) {
+		if len(waiting[server]) > 0 {
+			g.reportWaiting(server, waiting[server], nil)
+		}
+	}
 	moved := a.pins.guard.Moved()
 	for _, server := range slices.Sorted(maps.Keys(moved)) {
 		if moved[server] == pins.Launch {
@@ -119,6 +126,53 @@ func (p *pinSet) trusts() bool {
 	return slices.ContainsFunc(p.config.Servers, func(s config.Server) bool {
 		return p.config.Pins.Of(s).First == "trust"
 	})
+}
+
+// waitingStore returns the file in the state folder that keeps what waits for an approval, or nil.
+func (g *gateway) waitingStore(c *config.Config) *pins.WaitingStore {
+	store, err := waitingStoreOf(c.Pins.File)
+	if err != nil {
+		g.log.Warn("no state folder: gatekit pin approve has nothing to approve", "error", err)
+		return nil
+	}
+	store.Log = realPath(c.Audit.File)
+	if c.Audit.Key != "" {
+		store.LogKey = realPath(c.Audit.Key)
+	}
+	return store
+}
+
+// reportWaiting logs which definitions of a server wait for an approval.
+func (g *gateway) reportWaiting(server string, items []string, err error) {
+	if err != nil {
+		g.log.Warn("definitions not kept for gatekit pin approve", "server", server, "error", err)
+	}
+	if len(items) > 0 {
+		g.log.Warn("definitions wait for approval", "server", server, "items", itemNames(items),
+			"hint", "gatekit pin approve "+g.waitingName(server))
+	}
+}
+
+// waitingName returns the name of a server in the commands that approve what it declares.
+func (g *gateway) waitingName(server string) string { return server }
+
+// reloadPins reads the lock file again, without a reload of the configuration.
+func (g *gateway) reloadPins(ctx context.Context) error {
+	g.mu.Lock()
+	before := g.active.pins
+	next := *g.active
+	next.pins = &pinSet{gateway: g, config: next.config, previous: before}
+	err := next.pins.start(ctx)
+	if err == nil {
+		err = g.activate(ctx, &next)
+	}
+	g.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	g.logPins(&next)
+	g.replacePins(before, next.pins)
+	return nil
 }
 
 // maxTrustedNames limits the names of items in the record of what was trusted at first use.

@@ -53,6 +53,8 @@ type Guard struct {
 	servers map[string]*guardedServer
 	path    string // of the lock file
 	trusted func(server string, items []*Item, lockDigest string) error
+	store   *WaitingStore // nil if what waits is not kept
+	report  func(server string, items []string, err error)
 }
 
 // GuardOptions holds what a Guard compares.
@@ -66,6 +68,11 @@ type GuardOptions struct {
 	// Trusted is called when items were written into the lock file as they were first seen, before
 	// a client gets them. An error denies the message. It may be nil.
 	Trusted func(server string, items []*Item, lockDigest string) error
+	// Store keeps the definitions that wait for an approval; may be nil.
+	Store *WaitingStore
+	// Report is called with the items that begin to wait for an approval, and with errors of
+	// Store. It may be nil.
+	Report func(server string, items []string, err error)
 }
 
 // GuardedServer is a server whose definitions a Guard compares.
@@ -87,7 +94,7 @@ type GuardedServer struct {
 type guardedServer struct {
 	GuardedServer
 
-	trusting sync.Mutex // held while items are written into the lock file; locked before mu
+	writing sync.Mutex // held while the lock file or the store is written; locked before mu
 
 	mu       sync.Mutex
 	approved *Server                // nil if the lock does not have the server
@@ -98,6 +105,16 @@ type guardedServer struct {
 	held map[heldItem]comparing
 	// names of items without an approval, for the number of items that wait
 	waiting map[contents]bool
+	// the definitions in the store, at most maxSeen
+	seen       map[heldItem]seenState
+	movedSaved bool // the store knows whether the server has moved
+}
+
+// seenState is the state of a definition in the store.
+type seenState struct {
+	raw      contents // the bytes that the server sent last; zero if they are not known
+	digest   string
+	rejected bool
 }
 
 // contents is the digest of a definition, of a page or of a name. The kind belongs to it: a server
@@ -122,10 +139,14 @@ type comparing struct {
 // NewGuard returns a Guard. A server that the lock does not have is new as a whole.
 func NewGuard(o GuardOptions) *Guard {
 	g := &Guard{kinds: o.Kinds, servers: make(map[string]*guardedServer, len(o.Servers)),
-		path: o.Lock.path, trusted: o.Trusted}
+		path: o.Lock.path, trusted: o.Trusted, store: o.Store, report: o.Report}
+	if g.report == nil {
+		g.report = func(string, []string, error) {}
+	}
 	for _, s := range o.Servers {
 		g.servers[s.Name] = newGuardedServer(s, o.Lock.Servers[s.Name])
 	}
+	g.loadWaiting()
 	if o.Previous != nil {
 		g.KeepHeld(o.Previous)
 	}
@@ -144,6 +165,7 @@ func newGuardedServer(server GuardedServer, approved *Server) *guardedServer {
 	s := &guardedServer{GuardedServer: server}
 	s.approve(approved)
 	s.held, s.waiting = map[heldItem]comparing{}, map[contents]bool{}
+	s.seen = map[heldItem]seenState{}
 	return s
 }
 
@@ -176,6 +198,7 @@ func (s *guardedServer) keepHeld(before *guardedServer) {
 	}
 	before.mu.Lock()
 	held, digests := maps.Clone(before.held), map[heldItem]string{}
+	seen := maps.Clone(before.seen)
 	for item := range held {
 		digests[item] = before.digestOf(item)
 	}
@@ -189,6 +212,12 @@ func (s *guardedServer) keepHeld(before *guardedServer) {
 		}
 		compared.keeps = compared.keeps && s.Changed == Keep
 		s.held[item] = compared
+	}
+	for item, state := range seen {
+		_, again := s.seen[item]
+		if !again && len(s.seen) < maxSeen && s.digestOf(item) != state.digest {
+			s.seen[item] = state
+		}
 	}
 }
 
@@ -247,12 +276,17 @@ func (g *Guard) Moved() map[string]Class {
 	return moved
 }
 
-// Waiting returns the number of items of each server that were held back when they were seen last.
+// Waiting returns the number of items of each server that were held back when they were seen last,
+// without those that were rejected.
 func (g *Guard) Waiting() map[string]int {
 	waiting := make(map[string]int, len(g.servers))
 	for name, s := range g.servers {
 		s.mu.Lock()
-		waiting[name] = len(s.held) + len(s.waiting)
+		n := len(s.held) + len(s.waiting)
+		for _, state := range s.seen {
+			n -= map[bool]int{true: 1}[state.rejected]
+		}
+		waiting[name] = n
 		s.mu.Unlock()
 	}
 	return waiting
@@ -451,8 +485,8 @@ func (g *Guard) trust(ctx context.Context, s *guardedServer, items []*Item) erro
 }
 
 func (g *Guard) trustNow(s *guardedServer, items []*Item) error {
-	s.trusting.Lock()
-	defer s.trusting.Unlock()
+	s.writing.Lock()
+	defer s.writing.Unlock()
 	var added []*Item
 	lock, err := Update(g.path, func(l *Lock) error {
 		added = nil
@@ -489,6 +523,9 @@ func (g *Guard) trustNow(s *guardedServer, items []*Item) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.approve(lock.Servers[s.Name])
+	for _, i := range items {
+		delete(s.waiting, nameOf(heldItem{i.kind, i.Name()}))
+	}
 	return nil
 }
 
@@ -522,6 +559,7 @@ func (g *Guard) inspectInstructions(ctx context.Context, s *guardedServer,
 		}
 	}
 	s.note(heldItem{kind: Instructions}, compared)
+	g.remember(ctx, s, []sighting{{heldItem{kind: Instructions}, compared.class, raw}})
 	class := compared.class
 	if class == "" {
 		return pipeline.Verdict{Action: pipeline.Allow}, nil
@@ -578,9 +616,12 @@ func (g *Guard) inspectList(ctx context.Context, s *guardedServer, kind Kind,
 	if err := ctx.Err(); err != nil {
 		return pipeline.Verdict{}, fmt.Errorf("compare with the lock file: %w", err)
 	}
+	sightings := make([]sighting, 0, len(p.items))
 	for name, compared := range p.items {
 		s.note(heldItem{kind, name}, compared)
+		sightings = append(sightings, sighting{heldItem{kind, name}, compared.class, p.raw[name]})
 	}
+	g.remember(ctx, s, sightings)
 	if len(p.counts) == 0 {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -610,6 +651,7 @@ type comparedPage struct {
 	kept    int      // items with approved texts
 	edits   []mcp.Edit
 	items   map[string]comparing // by name; an item that is listed twice must be right twice
+	raw     map[string][]byte    // the definitions of the items that are not as approved
 	counts  map[Class]int
 	trusted []*Item // items to trust
 }
@@ -618,7 +660,8 @@ type comparedPage struct {
 func (s *guardedServer) comparePage(ctx context.Context, kind Kind,
 	m *mcp.Message) *comparedPage {
 	method, _ := mcp.LookupMethod(m.Method)
-	p := &comparedPage{items: map[string]comparing{}, counts: map[Class]int{}}
+	p := &comparedPage{items: map[string]comparing{}, counts: map[Class]int{},
+		raw: map[string][]byte{}}
 	m.ItemTexts(method.ItemsPointer, "/"+kind.nameMember(), func(i int, raw []byte, name string,
 		ok bool) bool {
 		compared := comparing{class: New}
@@ -629,7 +672,9 @@ func (s *guardedServer) comparePage(ctx context.Context, kind Kind,
 			}
 			old, again := p.items[name]
 			if !again || old.class == "" || old.keeps && compared.class != "" {
-				p.items[name] = compared
+				if p.items[name] = compared; compared.class != "" {
+					p.raw[name] = raw
+				}
 			}
 		}
 		at := method.ItemsPointer + "/" + strconv.Itoa(i)

@@ -100,6 +100,24 @@ func (s *Server) Add(i *Item) {
 	(*items)[name] = i
 }
 
+// Replace adds an item, or replaces the item with its name.
+func (s *Server) Replace(i *Item) {
+	if i.kind != Instructions {
+		delete(*s.items(i.kind), i.Name())
+	}
+	s.Add(i)
+}
+
+// Clone returns a copy whose items can be replaced.
+func (s *Server) Clone() *Server {
+	c := *s
+	for _, kind := range itemKinds {
+		items := c.items(kind)
+		*items = maps.Clone(*items)
+	}
+	return &c
+}
+
 // Compare returns the changes from the approved server s to live, the most severe first.
 func (s *Server) Compare(live *Server) []Change {
 	var changes []Change

@@ -132,6 +132,7 @@ func TestTrustThatFails(t *testing.T) {
 				!strings.Contains(g.last.Reason, c.want) {
 				t.Errorf("the reason is %q, want %q", g.last.Reason, c.want)
 			}
+			g.hidden = pipeline.HiddenItems{} // as for another client
 			if !g.isDenied("tools/call", `{"name":"a"}`) {
 				t.Error("the hidden tool can be used")
 			}

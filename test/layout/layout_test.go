@@ -32,7 +32,8 @@ var allowedImports = map[string][]string{
 	"core/mcp":          {"core/display", "core/identity"},
 	"core/config":       {"core/regularfile", "core/tlsconfig"},
 	// pins has the stage that compares what servers send with the lock file
-	"core/pins":        {"core/atomicfile", "core/mcp", "core/pipeline", "core/regularfile"},
+	"core/pins": {"core/atomicfile", "core/mcp", "core/pipeline", "core/privatefiles",
+		"core/regularfile"},
 	"core/regularfile": {},
 	"core/tlsconfig":   {"core/regularfile"},
 	"core/conn":        {},

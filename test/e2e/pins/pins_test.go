@@ -24,6 +24,7 @@ type pinTest struct {
 	g *harness.Gatekit
 	c *mcptest.Client
 
+	config      string       // without [listen]
 	metrics     string       // URL
 	description atomic.Value // of the tool "read"
 	announces   atomic.Bool  // the server sends many list_changed while it lists
@@ -78,6 +79,7 @@ func newPinTestWith(t *testing.T, keys string, pinned bool, revision string,
 			t.Fatalf("gatekit pin: %v: %s", err, out)
 		}
 	}
+	p.config = config
 	p.g = harness.StartHTTPIn(t, dir, config)
 	p.c = p.g.Client(revision)
 	return p

@@ -42,8 +42,8 @@ type pinDecision struct {
 	Digest string `json:"digest"`
 }
 
-// waitingPins holds the definitions that wait for one lock file, and the place where decisions about
-// them are recorded.
+// waitingPins holds the definitions that wait for one lock file, and where decisions about them are
+// recorded.
 type waitingPins struct {
 	store    *pins.WaitingStore
 	log, key string // the audit log, and its key; "" for the default key

@@ -134,6 +134,13 @@ func TestRejectedDefinitions(t *testing.T) {
 	if got := w.guard.Waiting()["s"]; got != 1 || !slices.Equal(w.reported, []string{"tool a"}) {
 		t.Errorf("%d items wait, and %q was reported, want the tool", got, w.reported)
 	}
+	all, err := w.store.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if seen := all.Servers["s"].Find(Tool, "a"); seen == nil || seen.Rejected {
+		t.Errorf("the store has %+v, want a definition that is not rejected", seen)
+	}
 }
 
 // A server that is started in another way waits as a whole. What was seen of another launch is
@@ -170,6 +177,10 @@ func TestTheStoreIsBounded(t *testing.T) {
 		items = append(items, fmt.Sprintf(`{"name":"new-%d"}`, i))
 	}
 	w.wantListed("tools/list", items)
+	other := newWaitTest(t) // another Gatekit with the same store
+	other.store = w.store
+	other.restart(other.approved.Start, nil)
+	other.wantListed("tools/list", []string{`{"name":"other"}`})
 	w.wantListed("tools/list", []string{`{"name":"a","title":"` +
 		strings.Repeat("x", maxSeenBytes) + `"}`})
 	all, err := w.store.Read()

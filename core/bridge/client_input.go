@@ -23,7 +23,7 @@ func (s *modernClient) askForInput(ctx context.Context, request, result *mcp.Mes
 	collected := []byte("{")
 	n := 0
 	result.Members("/inputRequests", func(key string, raw []byte) bool {
-		if n++; n > maxInputRequests {
+		if n++; n > s.maxInputRequests {
 			err = unavailable(s.name, "the server asked for too much input at once", nil)
 			return false
 		}

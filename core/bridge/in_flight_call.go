@@ -95,6 +95,9 @@ func (c *inFlightCall) openPages(ctx context.Context,
 				"elicitation/url",
 			[]byte(`{"requiredCapabilities":{"elicitation":{"url":{}}}}`))), nil
 	}
+	if m.Len("/data/elicitations") > c.session.maxInputRequests {
+		return nil, unavailable(c.session.name, "the server asked for too many pages at once", nil)
+	}
 	var questions []*mcp.Message
 	m.Items("/data/elicitations", func(i int, raw []byte) bool {
 		var q *mcp.Message
@@ -103,7 +106,7 @@ func (c *inFlightCall) openPages(ctx context.Context,
 		if err == nil {
 			questions = append(questions, toClient(q))
 		}
-		return err == nil && len(questions) < maxInputRequests
+		return err == nil
 	})
 	if err != nil || len(questions) == 0 {
 		return nil, unavailable(c.session.name,

@@ -29,8 +29,8 @@ type legacyToModern struct {
 func newLegacyToModern(opts Options, native upstream.NativeSessions, o proxy.OpenOptions,
 	feed proxy.Handler) *legacyToModern {
 	return &legacyToModern{feed: feed, modernClient: &modernClient{name: native.Name(),
-		revision: o.Revision, maxRounds: opts.Rounds, log: opts.Log, server: native.OpenModern(o),
-		goroutines: taskgroup.New()}}
+		revision: o.Revision, maxRounds: opts.Rounds, maxInputRequests: opts.InputRequests,
+		log: opts.Log, server: native.OpenModern(o), goroutines: taskgroup.New()}}
 }
 
 // Call implements proxy.Server.

@@ -20,12 +20,13 @@ const (
 // modernClient is the modern client that a modern server sees in place of a legacy client. The
 // calls and the subscription of the legacy client's session share it.
 type modernClient struct {
-	name       string // of the server
-	revision   string // of the legacy client
-	maxRounds  int    // how many times the server may ask the client for input in one call
-	log        *slog.Logger
-	server     upstream.ModernSession
-	goroutines *taskgroup.Group // of the session
+	name             string // of the server
+	revision         string // of the legacy client
+	maxRounds        int    // how many times the server may ask the client for input in one call
+	maxInputRequests int    // how many questions the server may ask at once
+	log              *slog.Logger
+	server           upstream.ModernSession
+	goroutines       *taskgroup.Group // of the session
 }
 
 // declaresTasks reports whether a request declares the tasks extension.

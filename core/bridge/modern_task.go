@@ -122,9 +122,9 @@ func (t *modernTask) giveInput(ctx context.Context,
 		} else {
 			keys = append(keys, key)
 		}
-		return len(keys) <= maxInputRequests
+		return len(keys) <= t.maxInputRequests
 	})
-	if len(t.answered)+len(keys) > maxInputRequests*t.maxRounds {
+	if len(t.answered)+len(keys) > t.maxInputRequests*t.maxRounds {
 		return nil, unavailable(t.name, "the server asked for input too many times", nil)
 	}
 	unanswered, err := state.Edit(removals...)

@@ -14,13 +14,27 @@ type Options struct {
 	// Rounds is how many times a modern server may ask a legacy client for input in one call;
 	// default 16.
 	Rounds int
-	Log    *slog.Logger // nil: nothing is logged
+	// InputRequests is how many questions a modern server may ask in one result, and how many pages
+	// a legacy server may want to be opened at once; default 256.
+	InputRequests int
+	// CapabilitySets is for how many sets of capabilities a client can have sessions with a legacy
+	// server at a time; default 8. A request with another set waits.
+	CapabilitySets int
+	// FurtherSessions is how many sessions with a legacy server a client can have in addition to
+	// the first session of each set of capabilities; default 24.
+	FurtherSessions int
+	Log             *slog.Logger // nil: nothing is logged
 }
 
 // withDefaults returns o with the defaults filled in.
 func (o Options) withDefaults() Options {
-	if o.Rounds <= 0 {
-		o.Rounds = 16
+	for _, f := range []struct {
+		value        *int
+		defaultValue int
+	}{{&o.Rounds, 16}, {&o.InputRequests, 256}, {&o.CapabilitySets, 8}, {&o.FurtherSessions, 24}} {
+		if *f.value <= 0 {
+			*f.value = f.defaultValue
+		}
 	}
 	if o.Version == "" {
 		o.Version = "dev"
@@ -33,8 +47,6 @@ func (o Options) withDefaults() Options {
 
 // Bounds that hold in both directions.
 const (
-	// how many questions a server may ask at once
-	maxInputRequests = 64
 	// how many resources one subscription or session may include
 	maxSubscribedResources = 1000
 	// how long a server may take to acknowledge the subscriptions of one request

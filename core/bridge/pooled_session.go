@@ -50,6 +50,8 @@ type pooledSession struct {
 	goroutines *taskgroup.Group // of the pool
 	server     upstream.LegacySession
 
+	maxInputRequests int // how many pages the server may want to be opened at once
+
 	opened           chan struct{} // closed when the handshake has ended
 	initializeAnswer *mcp.Message  // read it after opened
 	openErr          error         // why the handshake failed; read it after opened

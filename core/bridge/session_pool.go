@@ -15,10 +15,6 @@ import (
 )
 
 const (
-	// how many sets of capabilities have sessions; a request that declares another set waits
-	maxCapabilitySets = 8
-	// how many further sessions the pool may have; the first session of a set does not count
-	maxFurtherSessions = 24
 	// how long a call waits for a session that is in use before a further session is opened
 	furtherSessionDelay = 100 * time.Millisecond
 	// how long a call waits before it shares a session with another call; a call shares a session
@@ -206,7 +202,7 @@ func (p *sessionPool) find(r *sessionRequest) (found foundSession, err error) {
 	case least == nil && p.lastErr != nil && p.lastKey == r.key && time.Now().Before(p.retryAt):
 		return found, p.lastErr
 	case least == nil:
-		if len(sets) >= maxCapabilitySets {
+		if len(sets) >= p.opts.CapabilitySets {
 			if found.evicted = p.evictSet(); found.evicted == nil {
 				return found, nil
 			}
@@ -221,7 +217,7 @@ func (p *sessionPool) find(r *sessionRequest) (found foundSession, err error) {
 		found.delay = furtherSessionDelay - waited
 		return found, nil
 	case !time.Now().Before(p.furtherRetryAt) &&
-		(len(p.sessions)-len(sets) < maxFurtherSessions || p.evictFurther(&found)):
+		(len(p.sessions)-len(sets) < p.opts.FurtherSessions || p.evictFurther(&found)):
 		found.session, err = p.begin(r, true)
 	case p.questions.any.Load():
 		return found, nil
@@ -290,7 +286,8 @@ func (p *sessionPool) begin(r *sessionRequest, isFurther bool) (*pooledSession, 
 	_, hasRoots := mcp.NewResponse("", r.capabilities).Get("/roots")
 	s := &pooledSession{key: r.key, name: name, hasRoots: hasRoots, log: p.opts.Log, feed: p.feed,
 		shared: p.clientOptions.Shared, isFurther: isFurther, questions: &p.questions,
-		goroutines: p.goroutines, opened: make(chan struct{}), stateLock: make(chan struct{}, 1),
+		maxInputRequests: p.opts.InputRequests, goroutines: p.goroutines,
+		opened: make(chan struct{}), stateLock: make(chan struct{}, 1),
 		callAdded: make(chan struct{}), subscriberCounts: map[string]int{},
 		subscribers: map[*subscriber]struct{}{}}
 	o := p.clientOptions

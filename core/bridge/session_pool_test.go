@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"gatekit/core/bridge"
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
@@ -216,6 +217,63 @@ func TestIdleSetOfCapabilitiesMakesRoom(t *testing.T) {
 		if n := len(st.Alive()); n != 8 || !first.HasEnded() || !further.HasEnded() {
 			t.Errorf("%d processes run, want 8; the processes of the first set have ended: %v and "+
 				"%v, want true", n, first.HasEnded(), further.HasEnded())
+		}
+	})
+}
+
+// TestSessionsAreBoundedByTheOptions uses a bridge with one set of capabilities and two further
+// sessions. A call with another set waits until no request uses the first set. A parallel call
+// that would need a third further session shares a session after five seconds.
+func TestSessionsAreBoundedByTheOptions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := &upstreamtest.Launcher{}
+		u := newUpstream(st, upstream.Options{Era: "legacy", Restart: true,
+			Bridge: bridge.New(bridge.Options{CapabilitySets: 1, FurtherSessions: 2})})
+		defer u.Close()
+		s, err := u.Open(t.Context(), proxy.OpenOptions{Session: "s",
+			Principal: identity.FromID("ann"), Revision: mcp.Rev20260728, Shared: true},
+			&upstreamtest.Client{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		processes := func(step string, want int) {
+			t.Helper()
+			if n := len(st.Alive()); n != want {
+				t.Fatalf("%s: %d processes run, want %d", step, n, want)
+			}
+		}
+		var answers []func()
+		for range 3 {
+			capabilities := callOfSet(t, s, 0)
+			time.Sleep(furtherDelay)
+			srv := st.Last(t)
+			acceptInitialize(t, srv, capabilities)
+			q := srv.Expect(t, "tools/call")
+			answers = append(answers, func() { srv.Answer(q.ID, `{}`) })
+		}
+		processes("three parallel calls", 3)
+		callOfSet(t, s, 0)
+		time.Sleep(5*time.Second - time.Millisecond)
+		for _, srv := range st.Alive() {
+			srv.ExpectNothing(t)
+		}
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		first := st.Alive()[0]
+		shared := first.Expect(t, "tools/call")
+		processes("a fourth call shares a session", 3)
+		callOfSet(t, s, 1)
+		time.Sleep(time.Minute)
+		processes("a call with other capabilities waits", 3)
+		first.Answer(shared.ID, `{}`)
+		for _, answer := range answers {
+			answer()
+		}
+		synctest.Wait()
+		processes("a call with other capabilities", 1)
+		if first := st.Last(t); first.HasEnded() {
+			t.Error("the process of the other capabilities has ended")
 		}
 	})
 }

@@ -14,8 +14,7 @@ import (
 )
 
 const (
-	roundLifetime    = 10 * time.Minute // time that a client may take to answer a server's requests
-	maxInputRequests = 64               // requests in one result, and answers in one request
+	roundLifetime = 10 * time.Minute // time that a client may take to answer a server's requests
 	// bytes of a server's requestState, which the client keeps in sealed form and sends back
 	maxRequestState = 1 << 20
 )
@@ -87,9 +86,9 @@ func (call *Call) handleInputResponses(ctx context.Context,
 	var err error
 	n := 0
 	m.Members("/inputResponses", func(key string, raw []byte) bool {
-		if n++; n > maxInputRequests {
+		if n++; n > call.settings.Limits.InputRequests {
 			err = requestErrorf(mcp.CodeInvalidParams, "inputResponses has more than %d members",
-				maxInputRequests)
+				call.settings.Limits.InputRequests)
 			return false
 		}
 		if _, declined := round.Declined[key]; declined {
@@ -239,7 +238,7 @@ func (h *serverHandler) inspectInputRequests(ctx context.Context, set *settings,
 	var err error
 	n := 0
 	m.Members("/inputRequests", func(key string, raw []byte) bool {
-		if n++; n > maxInputRequests {
+		if n++; n > set.Limits.InputRequests {
 			err = h.server.unavailable("the server asked for too much input at once")
 			return false
 		}

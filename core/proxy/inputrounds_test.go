@@ -349,7 +349,9 @@ func TestInvalidInputRequestsAreNotForwarded(t *testing.T) {
 			"inputRequests is in a result whose resultType is not input_required"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := open(t, twoServers(serverAnswering(c.result)), nil)
+			w := open(t, twoServers(serverAnswering(c.result)), func(o *proxy.Options) {
+				o.Limits.InputRequests = 64
+			})
 			w.client.takesInputRequests = true
 			equal(t, "answer", w.call(t, "tools/call", `{"name":"a__x"}`),
 				`!-32603 server "a" is not available: `+c.want)
@@ -368,7 +370,7 @@ func TestInvalidInputRequestsAreNotForwarded(t *testing.T) {
 
 func TestInvalidInputResponsesAreNotForwarded(t *testing.T) {
 	many := `"k":{"action":"accept"}`
-	for i := range 64 {
+	for i := range 256 {
 		many += `,"k` + strings.Repeat("x", i+1) + `":{"action":"accept"}`
 	}
 	for _, c := range []struct{ name, responses, want string }{
@@ -379,7 +381,7 @@ func TestInvalidInputResponsesAreNotForwarded(t *testing.T) {
 		{"a member that is null", `{"k":null}`, `inputResponses: "k" is no answer`},
 		{"a member with an action and an Action",
 			`{"k":{"action":"decline","Action":"accept"}}`, `inputResponses: "k" is no answer`},
-		{"too many members", `{` + many + `}`, "inputResponses has more than 64 members"},
+		{"too many members", `{` + many + `}`, "inputResponses has more than 256 members"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a := &fakeServer{answer: asksForInput(elicitRequests)}

@@ -68,6 +68,7 @@ type Limits struct {
 	PageItems     int // items in one page towards the client; default 1,000
 	Subscriptions int // open subscriptions/listen of one session; default 32
 	InputRounds   int // times that the server may ask for input in one call; default 16
+	InputRequests int // requests for input in one result, and answers in one request; default 256
 	// AllLogs also forwards log messages below the level that the client set.
 	AllLogs bool
 }
@@ -77,7 +78,7 @@ func (l Limits) withDefaults() Limits {
 		v   *int
 		def int
 	}{{&l.InFlight, 256}, {&l.ListPages, 100}, {&l.ListItems, 10_000}, {&l.PageItems, 1000},
-		{&l.Subscriptions, 32}, {&l.InputRounds, 16}} {
+		{&l.Subscriptions, 32}, {&l.InputRounds, 16}, {&l.InputRequests, 256}} {
 		if *f.v <= 0 {
 			*f.v = f.def
 		}

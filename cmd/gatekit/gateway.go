@@ -170,6 +170,7 @@ func (g *gateway) proxyOptions(a *activeConfig) proxy.Options {
 			PageItems:     c.Limits.PageItems,
 			Subscriptions: c.Limits.Listens,
 			InputRounds:   c.Limits.Rounds,
+			InputRequests: c.Limits.ReverseRequests,
 			AllLogs:       !c.Limits.FilterLogs,
 		},
 		Version:  version(),

@@ -43,7 +43,9 @@ type Limits struct {
 	// call waits until its user has logged in to a server. Default: 5m.
 	ReverseTimeout time.Duration `toml:"reverse_timeout"`
 	// ReverseRequests is how many requests from servers one client can have to answer at a time. It
-	// is also how many requests one server can have open. Further requests wait. Default: 256.
+	// is also how many requests one server can have open. Further requests wait. A modern server
+	// (2026-07-28) can put at most this many into one result; a call whose result has more fails.
+	// Default: 256.
 	ReverseRequests int `toml:"reverse_requests"`
 	// ListPages is how many pages of one list are read from one server. Default: 100.
 	ListPages int `toml:"list_pages"`
@@ -64,6 +66,17 @@ type Limits struct {
 	ParkedPerPrincipal int `toml:"parked_per_principal"`
 	// ParkedFor is how long a parked call waits for the client. Default: 10m.
 	ParkedFor time.Duration `toml:"parked_for"`
+	// CapabilitySets is for how many different sets of capabilities one principal's modern clients
+	// (2026-07-28) can have sessions with one legacy server. To make room, the sessions of a set
+	// are closed that no request uses. If requests use every set, a call with another set waits.
+	// Default: 8.
+	CapabilitySets int `toml:"capability_sets"`
+	// FurtherSessions is how many sessions with one legacy server one principal's modern clients
+	// over HTTP can have in addition to one for each set of capabilities. They are for parallel
+	// calls in which the server may ask the client. With a stdio server, each has its own process.
+	// When the limit is reached, such a call waits until a session is free. If the server has never
+	// asked a client, the call waits for at most 5s, and then shares a session. Default: 24.
+	FurtherSessions int `toml:"further_sessions"`
 	// FilterLogs drops a server's log messages that are below the level that the client set. A
 	// modern request (2026-07-28) without a level gets no log messages. With false, all log
 	// messages are forwarded. Default: true.
@@ -82,7 +95,7 @@ func (l *Limits) setDefaults() {
 		ResumeBytes: 1 << 20, ReverseTimeout: 5 * time.Minute, ReverseRequests: 256,
 		Processes: 64, ServerIdle: 15 * time.Minute,
 		ListPages: 100, ListItems: 10_000, PageItems: 1000, Listens: 32, Rounds: 16, Parked: 1024,
-		ParkedPerPrincipal: 64, ParkedFor: 10 * time.Minute, PluginMemory: 1 << 30,
-		FilterLogs: true,
+		ParkedPerPrincipal: 64, ParkedFor: 10 * time.Minute, CapabilitySets: 8,
+		FurtherSessions: 24, PluginMemory: 1 << 30, FilterLogs: true,
 	}
 }

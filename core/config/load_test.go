@@ -188,6 +188,10 @@ func TestMistakesAreReportedWithTheirPosition(t *testing.T) {
 				`4:1: server.a.max_timeout limits the whole call and must not be shorter than timeout`}},
 		{"a limit of zero is reported", server + "[limits]\ndepth = 0", []string{
 			`4:1: limits.depth must be above zero, not 0`}},
+		{"a number of further sessions of zero is reported",
+			server + "[limits]\nfurther_sessions = 0\ncapability_sets = -1", []string{
+				`4:1: limits.further_sessions must be above zero, not 0`,
+				`5:1: limits.capability_sets must be above zero, not -1`}},
 		{"a limit with a fraction is reported", server + "[limits]\ndepth = 1.5", []string{
 			`4:1: limits.depth must be a whole number, not a number with a fraction`}},
 		{"a server's name with an underscore is reported", "[server.a__b]\ncommand = \"x\"",

@@ -132,6 +132,10 @@ claims, so a record that is explained may need them. The session of another prin
 					by = " by " + message.Stage
 				}
 				fmt.Fprintf(cmd.OutOrStdout(), "recorded: %s%s\n", recorded, by)
+				if isChange(recorded) && message.Seq > 0 && !message.BodyMissing {
+					fmt.Fprintln(cmd.OutOrStdout(), "The record has the message as it was "+
+						"forwarded, after this change. So the verdict above may be pass.")
+				}
 			}
 			return nil
 		},
@@ -266,8 +270,8 @@ func printExplanation(w io.Writer, e *policies.Explanation, all bool) {
 			}
 		}
 	} else if len(e.NotMatched) > 0 {
-		fmt.Fprintf(w, "%d rules had no effect; --all shows the first expression that was not "+
-			"true in each of them.\n", len(e.NotMatched))
+		fmt.Fprintf(w, "%s had no effect; --all shows the first expression that was not true in "+
+			"each of them.\n", plural(len(e.NotMatched), "rule"))
 	}
 	fmt.Fprintf(w, "\nverdict: %s", e.Outcome.Action)
 	if e.Outcome.Reason != "" {

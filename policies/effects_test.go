@@ -1,6 +1,8 @@
 package policies_test
 
 import (
+	"cmp"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,10 +12,15 @@ import (
 	"gatekit/policies"
 )
 
-// TestEveryEffectWorksOrDenies evaluates each effect for messages of each kind in each direction.
-// The effect must change the message, or the message must be denied. A message must never pass with
-// a name that a rule hides or a text that a rule redacts, or without a value that a rule sets.
-func TestEveryEffectWorksOrDenies(t *testing.T) {
+// effectCase is a message for which each effect is evaluated.
+type effectCase struct {
+	m    *mcp.Message
+	hide string // a name in the message that the hide rule hides; "" if there is none
+	path string // the place of the text that the redact and set rules replace
+}
+
+// effectCases returns messages of each kind in each direction, by a description.
+func effectCases() map[string]effectCase {
 	request := func(method, params string, to mcp.Direction) *mcp.Message {
 		return sent(mcp.NewRequest("1", method, []byte(params)), to, "")
 	}
@@ -31,29 +38,33 @@ func TestEveryEffectWorksOrDenies(t *testing.T) {
 		return m
 	}
 	const up, down = mcp.ToServer, mcp.ToClient
-	for name, c := range map[string]struct {
-		m    *mcp.Message
-		hide string // a name in the message that the hide rule hides; "" if there is none
-		path string // the place of the text that the redact and set rules replace
-	}{
+	return map[string]effectCase{
 		"call": {called("HIDDEN", `{"a":"MARK"}`), "HIDDEN", "/arguments/a"},
 		"a call's result": {answer("tools/call", `{"content":[{"type":"text","text":"MARK"}]}`,
 			down), "", "/content/0/text"},
-		"a call's error": {fault("tools/call", down), "", "/message"},
-		"tools":          {answer("tools/list", `{"tools":[{"name":"HIDDEN","title":"MARK"},{"name":"x"}]}`, down), "HIDDEN", "/tools/0/title"},
-		"prompts":        {answer("prompts/list", `{"prompts":[{"name":"HIDDEN","title":"MARK"},{"name":"x"}]}`, down), "HIDDEN", "/prompts/0/title"},
-		"resources":      {answer("resources/list", `{"resources":[{"uri":"x:HIDDEN","name":"MARK"}]}`, down), "x:HIDDEN", "/resources/0/name"},
-		"templates":      {answer("resources/templates/list", `{"resourceTemplates":[{"uriTemplate":"x:HIDDEN{a}","name":"MARK"}]}`, down), "x:HIDDEN{a}", "/resourceTemplates/0/name"},
-		"tasks":          {answer("tasks/list", `{"tasks":[{"taskId":"HIDDEN","status":"MARK"}]}`, down), "HIDDEN", "/tasks/0/status"},
-		"roots":          {answer("roots/list", `{"roots":[{"uri":"file:///HIDDEN","name":"MARK"},{"uri":"file:///good"}]}`, up), "file:///HIDDEN", "/roots/0/name"},
-		"read":           {request("resources/read", `{"uri":"x:HIDDEN","_meta":{"a":"MARK"}}`, up), "x:HIDDEN", "/_meta/a"},
-		"subscribe":      {request("resources/subscribe", `{"uri":"x:HIDDEN","_meta":{"a":"MARK"}}`, up), "x:HIDDEN", "/_meta/a"},
-		"get a prompt":   {request("prompts/get", `{"name":"HIDDEN","arguments":{"a":"MARK"}}`, up), "HIDDEN", "/arguments/a"},
-		"complete":       {request("completion/complete", `{"ref":{"type":"ref/prompt","name":"HIDDEN"},"argument":{"name":"a","value":"MARK"}}`, up), "HIDDEN", "/argument/value"},
-		"listen":         {request("subscriptions/listen", `{"notifications":{"resourceSubscriptions":["x:HIDDEN","x:y"]},"_meta":{"a":"MARK"}}`, up), "x:HIDDEN", "/_meta/a"},
-		"ping":           {request("ping", `{"_meta":{"a":"MARK"}}`, up), "", "/_meta/a"},
-		"server's ping":  {request("ping", `{"_meta":{"a":"MARK"}}`, down), "", "/_meta/a"},
-		"unknown method": {request("no/such", `{"a":"MARK"}`, up), "", "/a"},
+		"a call's error":   {fault("tools/call", down), "", "/message"},
+		"tools":            {answer("tools/list", `{"tools":[{"name":"HIDDEN","title":"MARK"},{"name":"x"}]}`, down), "HIDDEN", "/tools/0/title"},
+		"prompts":          {answer("prompts/list", `{"prompts":[{"name":"HIDDEN","title":"MARK"},{"name":"x"}]}`, down), "HIDDEN", "/prompts/0/title"},
+		"resources":        {answer("resources/list", `{"resources":[{"uri":"x:HIDDEN","name":"MARK"}]}`, down), "x:HIDDEN", "/resources/0/name"},
+		"templates":        {answer("resources/templates/list", `{"resourceTemplates":[{"uriTemplate":"x:HIDDEN{a}","name":"MARK"}]}`, down), "x:HIDDEN{a}", "/resourceTemplates/0/name"},
+		"tasks":            {answer("tasks/list", `{"tasks":[{"taskId":"HIDDEN","status":"MARK"}]}`, down), "HIDDEN", "/tasks/0/status"},
+		"skills":           {answer("skills/list", `{"skills":[{"uri":"x:HIDDEN","description":"MARK"}]}`, down), "x:HIDDEN", "/skills/0/description"},
+		"skill":            {answer("skills/get", `{"skill":{"uri":"x:HIDDEN","description":"MARK"}}`, down), "x:HIDDEN", "/skill/description"},
+		"directory":        {answer("resources/directory/read", `{"resources":[{"uri":"x:HIDDEN","name":"MARK"},{"uri":"x:y"}]}`, down), "x:HIDDEN", "/resources/0/name"},
+		"roots":            {answer("roots/list", `{"roots":[{"uri":"file:///HIDDEN","name":"MARK"},{"uri":"file:///good"}]}`, up), "file:///HIDDEN", "/roots/0/name"},
+		"read":             {request("resources/read", `{"uri":"x:HIDDEN","_meta":{"a":"MARK"}}`, up), "x:HIDDEN", "/_meta/a"},
+		"subscribe":        {request("resources/subscribe", `{"uri":"x:HIDDEN","_meta":{"a":"MARK"}}`, up), "x:HIDDEN", "/_meta/a"},
+		"get a prompt":     {request("prompts/get", `{"name":"HIDDEN","arguments":{"a":"MARK"}}`, up), "HIDDEN", "/arguments/a"},
+		"get a skill":      {request("skills/get", `{"uri":"x:HIDDEN","_meta":{"a":"MARK"}}`, up), "x:HIDDEN", "/_meta/a"},
+		"read a directory": {request("resources/directory/read", `{"uri":"x:HIDDEN","_meta":{"a":"MARK"}}`, up), "x:HIDDEN", "/_meta/a"},
+		"list skills":      {request("skills/list", `{"_meta":{"a":"MARK"}}`, up), "", "/_meta/a"},
+		"list tools":       {request("tools/list", `{"_meta":{"a":"MARK"}}`, up), "", "/_meta/a"},
+		"complete":         {request("completion/complete", `{"ref":{"type":"ref/prompt","name":"HIDDEN"},"argument":{"name":"a","value":"MARK"}}`, up), "HIDDEN", "/argument/value"},
+		"listen":           {request("subscriptions/listen", `{"notifications":{"resourceSubscriptions":["x:HIDDEN","x:y"]},"_meta":{"a":"MARK"}}`, up), "x:HIDDEN", "/_meta/a"},
+		"ping":             {request("ping", `{"_meta":{"a":"MARK"}}`, up), "", "/_meta/a"},
+		"server's ping":    {request("ping", `{"_meta":{"a":"MARK"}}`, down), "", "/_meta/a"},
+		"client's roots":   {request("roots/list", `{"_meta":{"a":"MARK"}}`, down), "", "/_meta/a"},
+		"unknown method":   {request("no/such", `{"a":"MARK"}`, up), "", "/a"},
 		"sampling": {request("sampling/createMessage", `{"messages":[{"role":"user","content":`+
 			`{"type":"text","text":"MARK"}}]}`, down), "", "/messages/0/content/text"},
 		"sampling result": {answer("sampling/createMessage", `{"role":"assistant","content":`+
@@ -66,7 +77,14 @@ func TestEveryEffectWorksOrDenies(t *testing.T) {
 		"client progress":    {notification("notifications/progress", `{"progressToken":"t","progress":1,"message":"MARK"}`, up), "", "/message"},
 		"cancelled":          {notification("notifications/cancelled", `{"requestId":1,"reason":"MARK"}`, up), "", "/reason"},
 		"resource updated":   {notification("notifications/resources/updated", `{"uri":"x:HIDDEN","_meta":{"a":"MARK"}}`, down), "x:HIDDEN", "/_meta/a"},
-	} {
+	}
+}
+
+// TestEveryEffectWorksOrDenies evaluates each effect for messages of each kind in each direction.
+// The effect must change the message, or the message must be denied. A message must never pass with
+// a name that a rule hides or a text that a rule redacts, or without a value that a rule sets.
+func TestEveryEffectWorksOrDenies(t *testing.T) {
+	for name, c := range effectCases() {
 		if name := c.hide; name != "" && c.m.Kind != mcp.Response {
 			c.m.Name = name
 		}
@@ -100,6 +118,88 @@ func TestEveryEffectWorksOrDenies(t *testing.T) {
 			check("hide", `hide contains "`+c.hide+`"`, "HIDDEN", `"`)
 		}
 		check("label and note", `label contains "l"`+"\n"+`note contains "n"`, "NEW", "MARK")
+	}
+}
+
+// documentedEffects returns the table of docs/policies.md that says for which messages ask, scope
+// and hide work. The keys are "kind direction method", the values are the last two cells of a row.
+func documentedEffects(t *testing.T) map[string][2]string {
+	t.Helper()
+	b, err := os.ReadFile("../docs/policies.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string][2]string{}
+	_, table, _ := strings.Cut(string(b), "| Kind | Direction | Methods | `ask`, `scope` | `hide` |\n")
+	for line := range strings.Lines(table) {
+		cells := strings.Split(line, " | ")
+		if len(cells) != 5 {
+			if strings.HasPrefix(line, "|---") {
+				continue
+			}
+			break
+		}
+		for method := range strings.SplitSeq(cells[2], ", ") {
+			message := strings.TrimPrefix(cells[0], "| ") + " " + cells[1] + " " +
+				strings.Trim(method, "`")
+			all[message] = [2]string{cells[3], strings.TrimSuffix(cells[4], " |\n")}
+		}
+	}
+	return all
+}
+
+// TestEffectsAreDocumented compares the table of effects in the docs with rules that are only about
+// the messages of a row.
+func TestEffectsAreDocumented(t *testing.T) {
+	documented := documentedEffects(t)
+	for name, c := range effectCases() {
+		method, known := mcp.LookupMethod(c.m.Method)
+		if !known {
+			continue
+		}
+		if c.m.Kind != mcp.Response && (method.NamePointer != "" ||
+			method.Route == mcp.RouteByReference) {
+			c.m.Name = c.hide // as the proxy does
+		}
+		message := fmt.Sprintf("%s %s %s", c.m.Kind, c.m.Direction, c.m.Method)
+		body := string(c.m.Body())
+		// effect returns the effect of a rule that is only about the message: no, yes, denies or
+		// removes.
+		effect := func(head string) string {
+			s, err := load(t, fmt.Sprintf("%s if {\n\tinput.kind == %q\n\tinput.direction == %q\n"+
+				"\tinput.method == %q\n}", head, c.m.Kind, c.m.Direction, c.m.Method))
+			if err != nil {
+				return "no"
+			}
+			switch got := verdictOf(t, s, c.m); {
+			case strings.HasPrefix(got, "denied: needs approval: "),
+				strings.HasPrefix(got, "denied: the access token lacks the scopes "):
+				return "yes"
+			case strings.HasPrefix(got, "denied: "):
+				return "denies"
+			case got != body && !strings.Contains(got, "HIDDEN"):
+				return "removes"
+			default:
+				return got
+			}
+		}
+		want, isDocumented := documented[message]
+		if !isDocumented {
+			t.Errorf("%s: docs/policies.md has no row for %q", name, message)
+			continue
+		}
+		delete(documented, message)
+		hidden := cmp.Or(c.hide, "HIDDEN")
+		for head, want := range map[string]string{`ask contains "no"`: want[0],
+			`scope contains "write"`: want[0], `hide contains "` + hidden + `"`: want[1]} {
+			if got := effect(head); got != want {
+				t.Errorf("%s: the effect of %s is %q, but docs/policies.md says %q", message, head,
+					got, want)
+			}
+		}
+	}
+	for message := range documented {
+		t.Errorf("docs/policies.md has a row for %q, but no case tests it", message)
 	}
 }
 
@@ -168,6 +268,18 @@ func TestEffectsThatCannotWorkAreRefusedAtLoad(t *testing.T) {
 		{`hide contains "x" if input.kind == "response"`, ""},
 		{`hide contains "x" if input.method in {"ping", "roots/list"}`, ""},
 		{`hide contains "x" if input.method == "tools/call"`, ""},
+		{`hide contains "x" if input.method == "skills/list"`, ""},
+		{`hide contains "x" if input.method == "skills/get"`, ""},
+		{`hide contains "x" if input.method == "resources/directory/read"`, ""},
+		{`hide contains "x" if {
+	input.kind == "request"
+	input.method == "skills/list"
+}`, "t.rego:3: hide: it removes items"},
+		{`ask contains "x" if input.method in {"skills/get", "resources/directory/read"}`, ""},
+		{`ask contains "x" if {
+	input.kind == "response"
+	input.method == "skills/get"
+}`, "t.rego:3: ask: only requests to servers"},
 		{`hide contains "x" if input.method == "notifications/resources/updated"`, ""},
 		{`ask contains "x" if input.method == "tools/call"`, ""},
 		{`ask contains "x" if input.method == "acme/vendor"`, ""},

@@ -84,6 +84,11 @@ func TestElicitationGateOnFifthForms(t *testing.T) {
 		"tuning forms, honest ones denied": 3, "tuning forms, attacks that pass": 9})
 }
 
+// TestElicitationGateOnSixthForms is TestElicitationGateOnForms with a sixth set.
+func TestElicitationGateOnSixthForms(t *testing.T) {
+	testElicitationCases(t, "sixth.jsonl", map[string]int{})
+}
+
 // testElicitationCases compares the verdicts on the cases of a file with what is wanted. atMost has
 // the numbers of wrong verdicts that are allowed.
 func testElicitationCases(t *testing.T, file string, atMost map[string]int) {

@@ -450,7 +450,7 @@ requests_for_secrets contains text if {
 	plain := without_harmless(words(text))
 	count(split(plain, " ")) < 9
 	not contains(text, "?")
-	regex.match(concat("", [`^(\S+ ){0,3}(`, strong_secrets, `)`]), without_modifiers(plain))
+	regex.match(concat("", [`(^|\byour )(\S+ ){0,3}(`, strong_secrets, `)`]), without_modifiers(plain))
 	not is_about_secret(plain)
 }
 
@@ -508,9 +508,13 @@ field_labels contains field.description if {
 	not is_choice(field)
 	not excepted(keys[count(keys) - 1])
 	is_vague(object.get(field, "title", keys[count(keys) - 1]))
+	trim_space(regex.replace(field.description, examples, "")) != ""
 }
 
-is_vague(label) if regex.match(vague_labels, words(label))
+is_vague(label) if {
+	regex.match(vague_labels, words(label))
+	not lower(label) in {"id", "to", "cc", "os", "ip", "pr", "tz", "vm", "by", "no"}
+}
 
 is_vague(label) if not is_string(label)
 
@@ -528,7 +532,7 @@ words_of_form := concat(" ", [words(text) | some text in texts; is_string(text)]
 
 # True when a sentence has a verb such as "enter", and the verb's object is a secret.
 demands_secret(text) if {
-	some sentence in regex.split(`[.!?]\s+|[。！？।؟]|[()\n]`, text)
+	some sentence in regex.split(`[.!?]\s+|[。！？।؟]|[()\n]`, regex.replace(text, `\b[a-z]+[A-Z]\w*\(`, "("))
 	some spelled in spellings(without_harmless(words(sentence)))
 	rest := without_harmless(spelled)
 	not regex.match(text_work, rest)
@@ -539,8 +543,16 @@ demands_secret(text) if refers_to_secret(text)
 
 is_demanded(rest) if {
 	regex.match(foreign_verbs, rest)
-	names_secret(rest)
+	names_secret(regex.replace(rest, foreign_properties, " "))
 }
+
+is_demanded(rest) if {
+	regex.match(`\b(what|which) (number|code|digits)\b`, rest)
+	regex.match(sending_words, words(input.params.message))
+}
+
+# "User name (and the password)"
+is_demanded(rest) if regex.match(concat("", [`^(and|plus|including|also|then|with) (the|your|its) (\w+ )?`, secret_nouns, `\b`]), rest)
 
 is_demanded(rest) if {
 	some object in objects(rest)
@@ -550,7 +562,7 @@ is_demanded(rest) if {
 # The texts behind the verbs of a sentence, up to the next preposition. "the name for the token" is
 # not the token, but "the value of the token" is.
 objects(rest) := [object |
-	some i, piece in regex.split(demanding_verbs, rest)
+	some i, piece in regex.split(demanding_verbs, regex.replace(rest, others_act, " "))
 	i > 0
 	object := trim_space(regex.split(object_ends, regex.replace(piece, contents_of, " "))[0])
 	not regex.match(gerunds, object)
@@ -558,11 +570,16 @@ objects(rest) := [object |
 
 is_secret_object(object, _) if regex.match(secret_words, without_noun_modifiers(object))
 
-is_secret_object(object, _) if regex.match(`\bpat$|\bpin\b|\bcookies?\b|\b(key|token|secret) itself\b|\bfull (key|token)\b`, without_noun_modifiers(object))
+is_secret_object(object, _) if regex.match(`\bpat$|\bpin\b|\bcookies?\b|\b(magic|log ?in|sign in|verification|confirmation|reset) links?\b|\b(key|token|secret) itself\b|\bfull (key|token)\b`, without_noun_modifiers(object))
 
 is_secret_object(object, rest) if {
 	regex.match(code_words, object)
 	regex.match(code_contexts, rest)
+}
+
+is_secret_object(object, _) if {
+	regex.match(`\b(codes?|digits)\b|^(a |the |that |this )?numbers?\b`, object)
+	regex.match(sending_words, words(input.params.message))
 }
 
 # Some secrets are described by more than their object: "the 12 words of your wallet".
@@ -629,7 +646,7 @@ asks_for_secret(text) if {
 
 # "We made a token for you. Paste it here."
 refers_to_secret(text) if {
-	regex.match(`\b(enter|type|paste|insert|provide|give me|send me) (it|them|this one|yours|both|(the )?(current|old|new|full|whole|existing|actual) (one|value)|the value|its value|the contents?)\b`, words(text))
+	regex.match(`\b(enter|type|paste|insert|provide|put|drop|share|give me|send me) (it|them|this one|yours|both|the value|its value|the contents?)\b|\b(enter|type|paste|insert|provide|put|give|give me|send|send me) ((the|a) )?(current|old|new|full|whole|existing|actual|fresh|valid|working) (one|value)\b`, words(text))
 	names_secret(regex.replace(words(text), harmless_words, " "))
 }
 
@@ -639,7 +656,11 @@ contains_secret_file(text) if {
 }
 
 # p a s s w o r d, p@ssw0rd
-spellings(text) := {text, regex.replace(text, `\b(\pL) `, "$1"), strings.replace_n({"0": "o", "1": "i", "3": "e", "4": "a", "5": "s", "7": "t", "@": "a", "$": "s"}, text)}
+spellings(text) := {text, joined(text), strings.replace_n({"0": "o", "1": "i", "3": "e", "4": "a", "5": "s", "7": "t", "@": "a", "$": "s"}, text)}
+
+joined(text) := regex.replace(text, `\b(\pL) `, "$1") if regex.match(`\b\pL \pL \pL\b`, text)
+
+else := text
 
 names_secret(text) if regex.match(secret_words, text)
 
@@ -675,10 +696,13 @@ entry_verbs := concat("|", [english_verbs, foreign_verbs])
 
 english_verbs := `\b(enter|type (in|your|the|it)|paste|provide|give|share|tell|send|supply|input|submit|fill|copy|reply|retype|attach|write (down|your|the))\b`
 
-foreign_verbs := `\bqual e\b|\bcual es\b|\bquelle? est\b|\bwie lautet\b|\bnedir\b|εισ[αά]γ|πληκτρολογ|eingeben|\bgib\b|geben sie|\bsaisi|\bentrez\b|\bintrodu(ce|zca|zcan|cir|ceti|za)\b|\bingres[ae]\b|\bescrib|inserisc|\bdigit[ea]\b|\binsira\b|введите|вставьте|输入|粘贴|輸入|入力|貼り付け|입력|붙여|أدخل|الصق|दर्ज|पेस्ट|girin|yapistir|\bpodaj|wpisz|wklej|\bvoer|\bvul\b|\bplak\b|\bnhap\b|\bdan\b|masukkan|tempel`
+foreign_verbs := `\bqual e\b|\bcual es\b|\bquelle? est\b|\bwie lautet\b|\bnedir\b|εισ[αά]γ|πληκτρολογ|eingeben|\bgib\b|geben sie|\bsaisi|\bentrez\b|\bintrodu(ce|zca|zcan|cir|ceti|za)\b|\bingres[ae]\b|\bescrib|inserisc|\bdigit[ea]\b|\binsira\b|введите|вставьте|输入|粘贴|輸入|入力|貼り付け|입력|붙여|أدخل|الصق|दर्ज|पेस्ट|girin|yapistir|\bpodaj|wpisz|wklej|\bvoer|\bvul\b|\bplak\b|\bnhap\b|\bdan\b|masukkan|tempel|εισ[αά]γετε|\banna\b|syota|kirjoita|liita|adja meg|irja be|illessz|indtast|\bskriv\b|indsaet|\bange\b|klistra|fyll i|oppgi|zadejte|zadaj|vlozte|napiste|введіть|вставте|вкажіть|надайте|scrieti|lipiti|укажите|пришлите|напишите|сообщите|скажите|назовите|(какой|какая|каков) (у вас|у тебя|ваш|твой)|wprowadz|przeslij|jak(ie|i|a) jest (twoj|twoje|twoja)|\bpega(r|d)?\b|\bdime\b|\benvia(r|me|nos)?\b|proporcion[ae]|\bfacilit[ae]|\bcole\b|\binforme\b|\bforneca|\benvie\b|incolla|\bscrivi\b|fornisci|\binvia\b|\bdimmi\b|\bcollez\b|\bindiquez\b|\bdonnez\b|fournissez|\btapez\b|\benvoyez\b|renseignez|communiquez|\bveuillez\b|einfug|eintrag|fugen sie|trage\w* \w+ .*\bein\b|fuge\w* \w+ .*\bein\b|\bkopier|\bschick|\bnenn|\bangeben\b|w(ie|as) (ist|lautet) (dein|ihr)|wat is (je|uw|jouw)|\btyp\b|\bgeef\b|\bstuur\b|\byazin|gonderin|paylasin|nedir\b|\bcho biet\b|la gi\b|\bketik|\bkirim|\bberikan|填写|填寫|提供|告诉|告訴|复制|键入|貼上|贴上|是什么|是多少|是什麼|教えて|記入|送って|書いて|コピー|何です|알려|적어|보내 ?주|제공|복사|무엇|뭐|اكتب|ارسل|أرسل|زود|انسخ|ادخل|إدخال|ما (هي|هو)|बताए|बताइए|भेजें|डालें|लिखें|क्या है|vad ar (ditt|din)|\bnecesito\b|\bpreciso (d|da|do|de)|\bmi serve\b|\bnodig\b|\bbrauche|benotig|\bbesoin\b|il me faut|нужен|нужна|потрібен|potrzebuj|\bbutuh|ihtiyac|\bcho toi\b|wiederhol|需要|必要です|필요|चाहिए|أحتاج|احتاج`
 
 # Verbs whose object the user is asked for.
-demanding_verbs := `\b(enter|type( in)?|retype|paste( in)?|insert|input|provide|supply|submit|give( (me|us))?|tell( (me|us))|send( (me|us))?|share|copy|attach|fill in|write( down)?|reply with|confirm|verify|needs? your|requires? your|want your|what (is|was|are)|what s|let me have|show me|upload|reveal|disclose|unlock with|log ?in with|sign in with)\b`
+demanding_verbs := `\b(enter|type( in)?|retype|paste( in)?|insert|input|provide|supply|submit|give( (me|us))?|tell( (me|us))|send( (me|us))?|share|copy|attach|fill in|write( down)?|reply with|confirm|verify|needs? your|requires? your|want your|what (is|was|are)|what s|let me have|show me|hand over|hand (me|us)|drop (me|us|your)|pass me|list your|read out|read me|dictate|key in|punch in|put (in )?your|(we|i)( \w+)? (need|require|want)|upload|reveal|disclose|unlock with|log ?in with|sign in with)\b`
+
+# Somebody else enters the secret: "What do users see when they type a wrong password?"
+others_act := `\b(they|users?|customers?|people|persons?|someone|somebody|anyone|visitors?|he|she|employees?|members?|attackers?|clients?|players?|guests?|students?|who|scripts?|does it|does the \w+|will be asked to) (\w+ )?(enters?|types?|pastes?|provides?|inputs?|supply|supplies|submits?|gives?|shares?|sends?|needs?|confirms?|copy|copies|tells?)\b`
 
 object_ends := `\b(to|of|for|about|on|with|that|which|who|whose|why|how|where|whether|if|when|from|in|so|because|before|after|by|at|into|like|such as|than|are called|is called|should be called|means?)\b`
 
@@ -686,7 +710,7 @@ object_ends := `\b(to|of|for|about|on|with|that|which|who|whose|why|how|where|wh
 contents_of := `\b(values?|contents?|copy|digits?|letters?|characters?|words|part|half|rest|whole|text|string|output) (of|from|in|for|on)\b`
 
 # Verbs of an object that is an act: "confirm deleting the token".
-gerunds := `^(the |this )?(\w+ing|delet\w+|remov\w+|revo[kc]\w+|rotat\w+|renew\w*|destructive)\b`
+gerunds := `^(the |this )?(\w+ing|delet\w+|remov\w+|revo[kc]\w+|rotat\w+|renew\w*|destructive|transfer)\b|^(the|this|that|each|every) (\w+ ){1,4}(a|an|another) \w+`
 
 # Words that may stand behind a secret: "password again", "token value". Other nouns make the secret a
 # part of a name, and verbs make a statement about it.
@@ -696,13 +720,15 @@ words_after_nouns := `^(values?|data|info|information|details|strings?|contents?
 numeric_secrets := `\b(pins?|otp|codes?|cv[vc]|ssn|digits?|tan|nip|numbers?|numero|nummer|kod\w*|codigo|codice|chiffres|cifre|cifras)\b|ziffer|nummer|код|цифр|номер|代码|数字|码|碼|番号|コード|번호|코드|رمز|رقم|कोड|नंबर`
 
 # Labels of fields into which anything can be written.
-vague_labels := `^((your|the|my|enter|please|a|an|deine?|ihre?|votre|tu|su|sua|seu|il|la|le|el|o) )*(values?( ?\d+)?|\w{1,2}|answers?|inputs?|responses?|reply|replies|texts?|data|contents?|outputs?|fields?|results?|strings?|info|information|details?|codes?|keys?|digits?|numbers?|words?|phrases?|frases?|frasi|logins?|auth|authorization|authentication|entry|entries|confirm|confirmation|verify|verification|verif|proof|prompt|here|message|user ?input|it|thing|item|x+|foo|bar|json|env|file|current|old|new( (value|one|code|key|entry))?|value ?\d|json key|eingabe|antwort|wert|inhalt|feld|angabe|zahl|ziffern|worter|schlussel|bestatigung|valeur|reponse|saisie|texte|contenu|champ|cle|mots|chiffres|numero|valor|respuesta|texto|entrada|contenido|campo|clave|codigo|palabras|digitos|valore|risposta|testo|contenuto|chiave|codice|parole|cifre|resposta|conteudo|chave|palavras|waarde|antwoord|invoer|tekst|inhoud|veld|sleutel|woorden|cijfers|wartosc|odpowiedz|pole|kod|klucz|slowa|cyfry|deger|yanit|cevap|giris|metin|alan|anahtar|kelimeler|sayi|gia tri|cau tra loi|ma|khoa|nilai|jawaban|isi|masukan|kode|kunci|varde|svar|nyckel|hodnota|odpoved|klic|kod|valoare|raspuns|cod|cheie)( ?\d+)?$|^(значени\S*|ответ|текст|поле|данные|ввод|код|ключ|слова|цифры|номер|κωδικ\S*|значення|відповідь|值|答案|回答|内容|内容|输入|輸入|代码|数字|号码|密钥|密鑰|文本|値|入力|入力値|コード|番号|テキスト|キー|값|답변|입력|내용|코드|번호|키|텍스트|القيمة|الاجابة|الإجابة|الرمز|النص|المفتاح|मान|उत्तर|कोड|इनपुट|कुंजी|ערך|τιμη)$`
+vague_labels := `^((your|the|my|enter|please|a|an|deine?|ihre?|votre|tu|su|sua|seu|il|la|le|el|o) )*(values?( ?\d+)?|\w{1,2}|answers?|inputs?|responses?|reply|replies|texts?|data|contents?|outputs?|fields?|results?|strings?|info|information|details?|codes?|keys?|digits?|numbers?|words?|phrases?|frases?|frasi|logins?|auth|authorization|authentication|entry|entries|confirm|confirmation|verify|verification|verif|proof|prompt|here|message|user ?input|it|thing|item|x+|foo|bar|json|env|file|current|old|new( (value|one|code|key|entry))?|value ?\d|json key|header value|combination|\d+ ?(桁|位|자리)|(file )?contents?|everything|block|\d+ (letters|digits|characters|words)|repeat|again|repetition|wiederholung|tra loi|eingabe|antwort|wert|nummer|numara|numer|nomor|inhalt|vastaus|valasz|raspuns|svar|feld|angabe|zahl|ziffern|worter|schlussel|bestatigung|valeur|reponse|saisie|texte|contenu|champ|cle|mots|chiffres|numero|valor|respuesta|texto|entrada|contenido|campo|clave|codigo|palabras|digitos|valore|risposta|testo|contenuto|chiave|codice|parole|cifre|resposta|conteudo|chave|palavras|waarde|antwoord|invoer|tekst|inhoud|veld|sleutel|woorden|cijfers|wartosc|odpowiedz|pole|kod|klucz|slowa|cyfry|deger|yanit|cevap|giris|metin|alan|anahtar|kelimeler|sayi|gia tri|cau tra loi|ma|khoa|nilai|jawaban|isi|masukan|kode|kunci|varde|svar|nyckel|hodnota|odpoved|klic|kod|valoare|raspuns|cod|cheie)( ?\d+)?$|^(значени\S*|ответ|текст|поле|данные|ввод|код|ключ|слова|цифры|номер|κωδικ\S*|значення|відповідь|值|答案|回答|内容|内容|输入|輸入|代码|数字|号码|密钥|密鑰|文本|値|入力|入力値|コード|番号|テキスト|キー|값|답변|입력|내용|코드|번호|키|숫자|\d+자리|텍스트|القيمة|الاجابة|الإجابة|الرمز|النص|المفتاح|मान|उत्तर|कोड|इनपुट|कुंजी|ערך|τιμη)$`
 
 # Short words that name a secret in one form and something else in another, and what the other form
 # speaks about.
 other_meanings := [
+	[`\bseed words?$`, `\b(topic|cluster\w*|lda|generator|puzzle|crossword|keyword|search|model)\b`],
+	[`^pin ?codes?$`, `\b(postal|shipping|delivery address|india|city and|and city|town|district|post office)\b`],
 	[`^cookies?$`, `\b(bak(e|es|ed|ing)|recipes?|oven|dough|chocolate|snacks?|dessert|kitchen)\b`],
-	[`\bpins?( (numbers?|names?))?$|^pin\b`, `\b(gpio|relays?|led|sensors?|arduino|raspberry|esp32|esp8266|breadboard|header|connector|pinout|solder\w*|servo|microcontroller|i2c|spi|uart|voltage|maps?|latitude|longitude|pinterest|boards?|bowling|corkboard|lapel|wiring|chip|motor)\b`],
+	[`\bpins?( (numbers?|names?))?$|^pin\b`, `\b(sewing|needles?|hair|cushion|gpio|relays?|led|sensors?|arduino|raspberry|esp32|esp8266|breadboard|header|connector|pinout|solder\w*|servo|microcontroller|i2c|spi|uart|voltage|maps?|latitude|longitude|pinterest|boards?|bowling|corkboard|lapel|wiring|chip|motor)\b`],
 	[`\bpass(es)?$`, `\b(boarding|season|ski|museum|train|travel|bus|metro|day|event|backstage|visitor|parking|resort|mountain|festival|wallet pass)\b`],
 	[`\bsession( ids?)?$`, `\b(agents?|runs?|chats?|threads?|conversations?|recordings?|training|tmux|terminal|debug\w*|conference|workshop|coaching|therapy|game|browser tabs?|meeting|lesson|yoga|speaker|talk)\b`],
 	[`\baccount (numbers?|no)$`, `\b(chart of accounts|ledger|bookkeeping|book keeping|accounting|cost centers?|journal entr(y|ies)|debit and credit)\b`],
@@ -718,24 +744,35 @@ opening_words := `\b(open|browse|navigate|connect|load|use)\b`
 
 opening_tools := `\b(automated|automation|headless|playwright|puppeteer|chromium|crawler|scraper|allow|approve|permit|may i|shall i|should i|tool|agent|navigate|proceed|fetch|request)\b`
 
+# A property of a secret, in languages other than English: the reason for its revocation, or its name.
+foreign_properties := concat("|", [
+	`\b(raison|motifs?|motivos?|razon|grund|reden|bezeichnung|titel|titre|titulo|titolo|texte|texto|testo|beschreibung|descripcion|descrizione|descricao|datum|fecha|betreff|objet|asunto|oggetto|assunto|adresse|anzahl|quantita|cantidad) (\S+ ){0,3}(de|del|della|du|des|der|den|das|die|zum|zur|fur|pour|para|per|por|do|da|van|voor) .*`,
+	`\b(powod|nazw|opis|dat)\w* (\S+ ){0,3}(hasl|token|klucz|sekret)\w*`,
+	`\b(alasan|nama|jumlah) (\S+ ){0,3}(kata sandi|token|kunci)`,
+	`(причин|описани|назван|назв|количеств|срок|тем|дат)\S* (\S+ ){0,3}(парол|токен|ключ|секрет)\S*`,
+	`(سبب|اسم|وصف|تاريخ|عدد|نوع|مدة) .*`,
+	`(token|トークン|パスワード|キー|鍵|密钥|密鑰|令牌|密码|密碼|토큰|키|비밀번호|टोकन|पासवर्ड|कुंजी)[^,.;:，。、；：]{0,12}(原因|理由|名称|名前|备注|備註|说明|說明|説明|描述|概要|メモ|コメント|ラベル|用途|期限|長さ|长度|이유|사유|이름|설명|नाम|कारण|विवरण)`,
+])
+
 # Secrets that several words describe.
 long_secrets := `\b(on|of) (the )?(front|back) of (your|the) (\w+ )?card\b|\blast (four|4) digits of (your|the) (card|account|social|ssn)\b|\bkeys? (of|for|from) your (\w+ ){0,3}account\b|\b(words?|phrase)\b.*\b(in order|of (your|the) (\w+ )?(wallet|ledger|trezor|backup|recovery))\b|\bwallet\b.*\b(12|18|24|twelve|eighteen|twenty ?four) words?\b|\bservice account\b.*\b(json|key)\b|\bauthorization header\b|\bauth (print )?(access )?token\b`
 
 # The beginning of an example in a description.
 examples := `(?i)\b(for example|e\.g\.|such as|like|example:|zum beispiel|z\. ?b\.|par exemple|por ejemplo|por exemplo|ad esempio|bijvoorbeeld|na przykład|örneğin|misalnya|например|例如|例えば|例：|예:).*$`
 
-about_verbs := `^who (owns|has|uses|created|made)\b|(customers?|users?|employees?|clients?|members?|people) who (forgot|lost|forget|lose)\b|^names? (the|a|your|this|new)\b|^(should|shall|is|are|was|does|did|will|has) |\b(describe|explain)\b.*\b(for|why|how)\b|\b(delet\w+|remov\w+|revo[kc]\w+|rotat\w+|reset\w*|expir\w+|renew\w*|disabl\w+|list|find|search|renam\w+|which|where|when|why|how (long|many|often|much)|creat\w+|generat\w+|issue|called|named|leak\w+|detected|stored|used by|label|translat\w+|manag\w+)\b|zuruckgesetzt|losch|widerruf|supprim|revoqu|elimin|borrar|revoca|\bapagar|exclu|удал|отозва|删除|撤销|刪除|削除|삭제|\busun|verwijder|hapus|silin|\bxoa\b`
+about_verbs := `^who (owns|has|uses|created|made)\b|(customers?|users?|employees?|clients?|members?|people) who (forgot|lost|forget|lose)\b|^names? (the|a|your|this|new)\b|^(should|shall|is|are|was|does|did|will|has) |\b(describe|explain)\b.*\b(for|why|how)\b|\b(delet\w+|remov\w+|revo[kc]\w+|rotat\w+|reset\w*|expir\w+|renew\w*|disabl\w+|list|find|search|renam\w+|which|where|when|why|how (long|many|often|much)|creat\w+|generat\w+|issue|called|named|leak\w+|detected|stored|used by|label|translat\w+|manag\w+)\b|zuruckgesetzt|losch|widerruf|supprim|revoqu|elimin|borrar|revoca|\bapagar|exclu|удал|отозва|删除|撤销|刪除|削除|삭제|\busun|verwijder|hapus|silin|\bxoa\b|怎么办|怎麼辦|如何|为什么|為什麼|是否|要不要|何时|多久|过期|過期|失效|到期|どうします|なぜ|いつ|期限切れ|어떻게|왜|언제|만료|abgelaufen|ablauf|warum|pourquoi|\bpor que\b|perche\b|waarom|dlaczego|почему|зачем|истек|когда|لماذا|متى|क्यों|neden\b|tai sao|mengapa|kenapa`
 
 # A warning is not a request: "do not enter passwords".
 warnings := `\b(do not|don t|never|please no|without) (enter|give|share|send|submit|supply|disclose|reveal|tell|paste|include|type|put|provide|add|post|write)\b.*?(\b(but|instead|then)\b|$)|\b(leave out|omit|exclude|strip|redact) (\w+ ){0,5}(passwords|tokens|keys|secrets|credentials)\b`
 
 harmless_words := concat("|", [
+	`\b(digits|characters|length|format|validity|lifetime|sender|owner|expiry|channel|design|wording) (in|of|for) (the|a|each) (new )?((one time|verification|confirmation|security|sms|login|access|door|entry) )*(codes?|pins?)\b`,
 	`\b(last|first) (\w+ )?(digits|characters|letters) of (the|your) (order|invoice|tracking|phone|serial|booking|ticket|model|part|customer) (number|id|code)\b`,
 	`\b(noms?|nombres?|nomi?|nomes?|name) (\w+ ){1,4}(qui contien\w+|que contien\w+|che contien\w+|que conte\w+|mit den) ((les|las|los|le|i|os|as) )?(mots de passe|contrasenas|senhas|passwords?|passwortern|tokens?|cles|claves|chiavi|chaves)`,
 	concat("", [`\b(names?|ids?|identifiers?|labels?|titles?|paths?|locations?|arns?|descriptions?|purposes?|scopes?|owners?|expir\w+|types?|kinds?|lengths?|number|amount|count|lifetime|age|versions?|formats?|status|texts?|symbols?|address(es)?|tickers?|prices?|costs?|suppl(y|ies)) (of|for|on|in|to) ((the|a|an|your|this|that|each|every|new|old|any|used|about) )*`, secret_nouns, `\b`]),
 	concat("", [`\b(names?|paths?|locations?|ids?) of ((the|a|an|this) )?(\w+ ){1,3}(that|which|with|where) (\w+ )?(holds?|contains?|stores?|keeps?|has|have) ((the|a|an|your) )?`, secret_nouns, `\b`]),
 	concat("", [`\b`, secret_nouns, ` (names?|labels?|titles?|ids?|identifiers?|polic(y|ies)|lengths?|counts?|limits?|budgets?|sizes?|usage|types?|kinds?|formats?|symbols?|address(es)?|supply|expir\w+|lifetime|ttl|age|rotation|strength|manager|generator|fields?|columns?|pages?|screens?|reminders?|status|scopes?|owners?|arns?|paths?|locations?|folders?|url|endpoint|provider|store|vault|prefix|descriptions?|purposes?|versions?|settings|requirements?|rules?|banner|notice|consent|preferences|recipes?|economics|prices?|prompts?|hints?|protected|protection|dialogs?|forms?|inputs?|boxe?s?|change|validation|hash\w*|complexity|history|headers?|engines?|helpers?|balance|pairs?|contracts?|holders?|santa|door|garden|gist|ingredients|per (second|minute|request|day))\b`]),
-	`\b(max\w*|min\w*|number of|how many|count of|total|input|output|prompt|completion|design|next ?page|page|continuation|sync|stop|special|padding|mask|separator|cancel\w*|delimiter|game|nft|erc ?20|utility|governance|lexer|syntax|crypto) tokens?\b`,
+	`\b(max\w*|min\w*|number of|how many|count of|total|input|output|prompt|completion|design|next ?page|page|next|cursor|continuation|sync|stop|special|padding|mask|separator|cancel\w*|delimiter|game|nft|erc ?20|utility|governance|lexer|syntax|crypto) tokens?\b`,
 	`\b(public|partition|sort|primary|foreign|project|issue|cache|object|map|json|config|configuration|dictionary|registry|shortcut|hot|arrow|musical|song|idempotency|translation|flag|feature|lookup|join|index|group|routing|citation|column|answer|house|piano|dedup\w*)( ssh| gpg| pgp)? keys?\b`,
 	`\b(tracking|promo\w*|discount|coupon|voucher|referral|country|area|zip|postal|post|currency|language|locale|airport|iata|icao|product|item|error|exit|status|response|http|colou?r|qr|bar|source|dress|building|morse|swift|bic|tax|hs|job|order|booking|reservation|reference|department|course|class|room|invite|school|store|station) (codes?|numbers?|pins?)\b`,
 	`\b(business|greeting|birthday|trello|kanban|index|score|report|graphics|video|sound|playing|flash|magic|game|library|memory|story|task|job|yellow|red) cards?( (numbers?|details|names?|titles?|ids?|texts?))?\b`,
@@ -771,12 +808,12 @@ secret_words := concat("|", [
 	`\b(credit|debit|bank|payment) ?cards? ?(numbers?|no|details|data|info\w*)?\b`, `\bcards? ?(numbers?|no|details|data|security codes?|verification \w+)\b`, `\b(on|of) (the )?(front|back) of (your|the) (\w+ )?card\b`, `\blast (four|4) digits of (your|the) (card|account|social|ssn)\b`,
 	`\bpin ?(codes?|numbers?)\b`, `\bpins? (that )?unlocks?\b`, `\bkeys? (of|for|from) your (\w+ ){0,3}account\b`, `\bprivate part\b`, `\byour pins?\b( (to|for|code|number|here|below|and|or)|$)`, `\b(the card s?|card|sim|banking|atm|digit) pins?\b`, `\botp\b`, `\bone time (pass\w*|codes?|pins?)\b`, `\b(verification|confirmation|security|pairing|linking|auth|authentication|authenticator|authorization|access|login|sign in|sms|mfa|2 ?fa|totp|two factor|backup|recovery|reset|unlock|activation|device) ?codes?\b`, `\bverification (numbers?|digits?)\b`,
 	`\b(seed|recovery|backup|mnemonic|secret) ?phrases?\b|\b(recovery|backup|mnemonic|your seed|wallet seed) words?\b|\bseed words? (of|for) (your|the) (wallet|ledger)`, `\bmnemonics?\b`, `\b(12|18|24|twelve|eighteen|twenty ?four) ?words? (recovery |seed |secret |backup )?(phrase|wallet|in order|list)`, `\bwallet\b.*\b(12|18|24|twelve|eighteen|twenty ?four) words?\b`, `\biban\b`, `\b(account|routing) numbers?\b`, `\bsession ?(id|cookie)s?\b`, `\b(session|auth\w*|login|browser|sso|csrf|your|site|sign in) cookies?\b|\bcookies? (value|header|string|jar|file)s?\b|^cookies?$`,
-	`\bmaiden name\b|geburtsname der mutter|(nom de jeune fille|apellido de soltera|cognome da nubile|nome de solteira)`, `\bauthenticator( app)?\b.*\b(shows?|says?|displays?)\b|\b(shown|displayed) (in|by|on) (the|your) authenticator\b|\bwhat (does|did) the (sms|text message) say\b`, `\b(enter|paste|provide|needs?|your) (\w+ ){0,3}pat\b`, `\bwallet\b.*\byour (\w+ )?words\b|\byour words in order\b`, `\bsecurity (question|answer)s?\b`, `\b(login|log in|sign in|account) (details|data|info\w*)\b`, `\b(user(name)?|login|e ?mail|id) and pass\b`, `\bpersonal access tokens?\b`, `\b(github|gitlab|your|azure|devops) pat\b`, `\bconnection strings?\b`, `\bbearer\b`, `\bauthorization header\b`, `\b(begin|rsa) (\w+ )?private\b`, `\bservice account\b.*\b(json|key)\b`, `\bkey ?(store|chain)\b`, `\b(totp|otp|2 ?fa|wallet) seed\b`, `\bunlock pattern\b`, `\bwords of (your|the) .*\b(backup|wallet|ledger|trezor|recovery)\b`, `\bkubeconfig\b`,
+	`\bmaiden name\b|geburtsname der mutter|(nom de jeune fille|apellido de soltera|cognome da nubile|nome de solteira)`, `\bauthenticator( app)?\b.*\b(shows?|says?|displays?)\b|\b(shown|displayed) (in|by|on) (the|your) authenticator\b|\bwhat (does|did) the (sms|text message) say\b`, `\b(enter|paste|provide|needs?|your) (\w+ ){0,3}pat\b`, `\bwallet\b.*\byour (\w+ )?words\b|\byour words in order\b`, `\bsecurity (question|answer)s?\b`, `\b(login|log in|sign in|account) (details|data|info\w*)\b`, `\b(user(name)?|login|e ?mail|id) and pass\b`, `^(user ?name|login|e ?mail|account|user)\b.*\b(passwords?|passwd)\b`, `\b(tokens?|secrets?|passwords?|(old|new|current|api|full|private) keys?) values?\b`, `\b(api|app) hash\b`, `\b(guard|disarm|alarm|door|gate|entry|keypad|lock) code\b|\bcombination (of|for) (the|your) (safe|lock|locker)\b|\b(safe|lock|locker) combination\b|\b(product|activation) keys?\b`, `\bprivate (key )?(block|part|half)\b`, `\bseed words\b|\bword 1 (to|through|until) word (12|24)\b`, `\bservice account (file|json|key|credentials?)\b`, `\bwith (the |your |a )?(user(name)?|login) and pass\w*\b`, `認証アプリ.*桁|인증 ?앱.*자리|验证器.*(位|数字)`, `\blast (four|4)$`, `\bpersonal access tokens?\b`, `\b(git ?hub|git ?lab|your|azure|devops) pat\b`, `\bconnection strings?\b`, `\bbearer\b`, `\bauthorization header\b`, `\b(begin|rsa) (\w+ )?private\b`, `\bservice account\b.*\b(json|key)\b`, `\bkey ?(store|chain)\b`, `\b(totp|otp|2 ?fa|wallet) seed\b`, `\bunlock pattern\b`, `\bwords of (your|the) .*\b(backup|wallet|ledger|trezor|recovery)\b`, `\bkubeconfig\b`,
 	# German, Dutch, Scandinavian
-	`passwort`, `kennwort`, `zugangsdaten`, `anmeldedaten`, `\bpin (ein|an)`, `\bdeine pin\b|\bihre pin\b`, `\btan\b`, `karten(nummer|prufnummer)`, `prufnummer`, `((privat|geheim)\w*|api|ssh) ?schlussel`, `(bestatigungs|verifizierungs|sicherheits|einmal|anmelde|zugangs|sms) ?codes?`, `(wiederherstellungs|seed) ?(phrase|worter|codes?)`, `geheimzahl`, `geheimnis`,
+	`passwort`, `kennwort`, `zugangsdaten`, `anmeldedaten`, `\bpin (ein|an)`, `\bdeine pin\b|\bihre pin\b`, `\btan\b`, `karten(nummer|prufnummer)`, `pruf(nummer|ziffer)`, `((privat|geheim)\w*|api|ssh) ?schlussel`, `(bestatigungs|verifizierungs|sicherheits|einmal|anmelde|zugangs|sms) ?codes?`, `(wiederherstellungs|seed) ?(phrase|worter|codes?)`, `geheimzahl`, `geheimnis`,
 	`wachtwoord`, `\bpincode\b`, `inloggegevens`, `kaartnummer`, `(prive|geheime|api) ?sleutel`, `(verificatie|beveiligings|inlog|herstel|sms) ?code`, `herstel(zin|woorden)`, `losenord`, `adgangskode`, `\bpassord`, `salasana`,
 	# French, Spanish, Italian, Portuguese, Romanian
-	`mots? de passe`, `cles? (privee|secrete|d ?acces|d api|api|ssh)`, `code (secret|de verification|de securite|confidentiel|de confirmation|pin|a usage unique|d ?authentification|sms)`, `identifiants? de connexion`, `(numero|code)s? de (la |votre |ma )?carte`, `cryptogramme`, `phrase (de recuperation|secrete|mnemonique|de recovery)`, `jetons? d (acces|authentification)`,
+	`mots? de passe`, `cles? (privee|secrete|d ?acces|d api|api|ssh)`, `code (secret|de verification|de securite|confidentiel|de confirmation|pin|a usage unique|d ?authentification|sms)`, `identifiants? de connexion`, `(numero|code)s? de (la |votre |ma )?carte`, `cryptogramme`, `phrase (de recuperation|secrete|mnemonique|de recovery)`, `jetons? d (acces|authentification|api)`,
 	`contrasenas?`, `\b(tu|su|la|mi) clave\b`, `claves? (privada|secreta|de api|api|de acceso|personal)`, `^clave$`, `codigo (de verificacion|de seguridad|pin|sms|de confirmacion|de acceso|de un solo uso)`, `numero de (la |tu |su )?tarjeta`, `frase (semilla|de recuperacion|secreta)`, `\bnip\b`, `credenciales`, `token de (acceso|acesso)`,
 	`codice (di verifica|di sicurezza|pin|sms|segreto|di conferma|otp|di accesso)`, `chiav[ei] (privata|segreta|api|di accesso)`, `numero d(i|ella) carta`, `carta di credito`, `frase (di recupero|seed|segreta)`, `parola d ordine`, `credenziali`,
 	`\bsenhas?\b`, `palavra passe`, `chaves? (privada|secreta|de api|api|de acesso)`, `codigo (de verificacao|de seguranca|de confirmacao|de acesso)`, `numero do (seu )?cartao`, `frase (de recuperacao|semente|secreta)`, `credenciais`, `\bparolan\w*|\bparolayi|\bparola (ta|dvs|contului|girin)`,
@@ -786,7 +823,7 @@ secret_words := concat("|", [
 	`mat khau`, `khoa (rieng|bi mat|api|truy cap)`, `\bso the\b`, `\bma (otp|pin|xac (minh|nhan|thuc)|cvv|bao mat)`, `cum tu (khoi phuc|hat giong)`, `thong tin dang nhap`,
 	`kata sandi|\bsandi\b`, `kunci (pribadi|privat|rahasia|api|akses)`, `nomor kartu`, `kode (verifikasi|otp|pin|keamanan|konfirmasi|akses)`, `frasa (pemulihan|rahasia|benih)`,
 	# Russian, Ukrainian
-	`парол`, `(закрыт|секретн|приватн)\S* ключ`, `ключ\S* (api|доступа)`, `номер\S* (\S+ )?карты`, `(сид|seed)\S* ?фраз`, `(пин|pin) ?код`, `токен`, `код\S* (подтвержд|из смс|из sms|доступа|безопасност|авторизац)`, `учетные данные`, `фраз\S* восстановл`,
+	`парол`, `(закрыт|секретн|приватн)\S* ключ`, `ключ\S* (api|доступа)|api ключ`, `номер\S* (\S+ )?карты`, `(сид|seed)\S* ?фраз`, `(пин|pin) ?код`, `токен`, `код\S* (подтвержд|из смс|из sms|доступа|безопасност|авторизац)`, `учетные данные`, `фраз\S* восстановл`,
 	# Czech, Slovak, Hungarian, Romanian, Croatian, Serbian, Greek, Malay
 	`\bhesl(o|a|e|u|em)\b`, `\bjelsz(o|av)`, `introduceti (o )?parola|\bparola de (acces|conectare)`, `lozink`, `κωδικ\S* (πρ\S*σβασης|ασφαλ\S*|επαλ\S*|μ\S*ας χρ\S*)|συνθηματικ`, `kata laluan`,
 	# a wallet's words
@@ -796,8 +833,8 @@ secret_words := concat("|", [
 	`パスワード|パスフレーズ|パスコード|暗証番号`, `(認証|確認|検証|セキュリティ)(コード|番号)|ワンタイム`, `秘密鍵|シークレット`, `カードの?番号`, `(リカバリー?|復元|シード)フレーズ`, `apiキー|アクセスキー|api キー|トークン`, `ログイン情報|認証情報`,
 	`비밀 ?번호|패스워드|암호`, `(인증|확인|보안) ?(번호|코드)`, `(개인|비밀|api|액세스) ?키`, `카드 ?번호`, `(복구|시드|니모닉) ?(문구|구문)`, `토큰`, `주민(등록)?번호`, `로그인 정보`,
 	# Arabic, Hebrew, Hindi
-	`كلمة (المرور|السر)|كلمه المرور`, `(رمز|كود) (التحقق|التاكيد|الامان|التفعيل|الدخول)|رمز التأكيد|رمز الأمان`, `المفتاح (الخاص|السري)|مفتاح (api|خاص|سري)`, `رقم (بطاق\S*|البطاقة)`, `الرقم السري`, `عبارة (الاسترداد|الاستعادة|البذور)`, `بيانات (الدخول|الاعتماد)`, `סיסמ`, `رمز عبور|گذرواژه|پاس ?ورڈ`,
-	`पासवर्ड`, `পাসওয়ার্ড`, `கடவுச்சொல்`, `รห.?สผ.?าน`, `ओटीपी`, `कार्ड (का )?नंबर`, `(निजी|गुप्त|एपीआई|api) कुंजी`, `(अपना|आपका) पिन`, `सत्यापन कोड`, `रिकवरी (वाक्यांश|फ़्रेज़)`,
+	`كلمة (المرور|السر|مرور|سر)|كلمه المرور`, `(رمز|كود) (التحقق|التاكيد|الامان|التفعيل|الدخول)|رمز التأكيد|رمز الأمان`, `المفتاح (الخاص|السري)|مفتاح (api|خاص|سري)`, `رقم (بطاق\S*|البطاقة)`, `الرقم السري`, `عبارة (الاسترداد|الاستعادة|البذور)`, `بيانات (الدخول|الاعتماد)`, `סיסמ`, `رمز عبور|گذرواژه|پاس ?ورڈ`,
+	`पासवर्ड`, `পাসওয়ার্ড`, `கடவுச்சொல்`, `รห.?สผ.?าน`, `ओटीपी`, `कार्ड (का )?नंबर`, `(निजी|गुप्त|एपीआई|api) कुंजी`, `(अपना|आपका|अपने|एटीएम) (\S+ )?पिन`, `सत्यापन कोड`, `रिकवरी (वाक्यांश|फ़्रेज़)`,
 	# the beginnings of well-known keys
 	`\bsk (live|test|ant|proj)\b`, `\bxox[abp]\b`, `\bghp\b`, `\bgithub pat\b`, `\bglpat\b`, `\bakia`, `\baiza`, `\beyj`, `\bstarts with sk\b`,
 ])
@@ -805,18 +842,18 @@ secret_words := concat("|", [
 # A code and where it comes from, in one sentence, are a secret: "the 6-digit code we sent you".
 code_words := `\b(a|the|that|this|magic|secret|digit) numbers?( (we|that|you|sent|from|in|on|to|shown|displayed|via|by)\b|$)|\b(codes?|digits|pins?|code|kode|kody?|codigo|codice|ma|sayi|kodu)\b|ziffern|cijfer|代码|数字|コード|番号|코드|번호|رمز|الرمز|कोड|код|číslo`
 
-code_contexts := `\b(sent|texted|emailed|mailed|messaged|received|from the e ?mail|in the e ?mail|by e ?mail|authenticator|sms|text message|whatsapp)\b|\b(\d|one|two|three|four|five|six|seven|eight) ?(digits?|characters?)\b|\bdigits? (code|number)|on your (phone|device)|stellig\w* code|geschickt|gesendet|zugesandt|erhalten|recue? par|envoye|\bchiffres\b|enviamos|enviado|recibi|cifras|digitos|inviat|ricevut|\bcifre\b|enviou|recebe|wysla|cyfrow|otrzym|gonder|\bhaneli\b|gestuurd|ontvangen|cijferig|chung toi da gui|chu so|(kami|telah) kirim|\bdigit\b|отправ|значн|смс|发送|发给|位数|短信|送信|桁|전송|보낸|자리|أرسل|ارقام|أرقام|المرسل|هاتفك|جوالك|भेजा|अंक|एसएमएस|문자로|短信`
+code_contexts := `из (письм|смс|почт|сообщен)|邮件|郵件|メール|메일|\b(sent|texted|emailed|mailed|messaged|received|(from|in|by) (the|an|your)? ?(e ?mail|mail|sms|text)|(got|received) (a|an) (text|sms|call|e ?mail)|(shown|displayed) on your|aus der (e ?mail|mail|sms|nachricht)|(dans|par) (le |l |votre )?(mail|e mail|sms)|(del|en el|por) (correo|mensaje|sms)|(dalla|nella|via) (mail|e mail|sms)|(do|no|por) (e mail|sms)|(uit|per) (de )?(mail|e mail|sms)|z (maila|e maila)|e posta\w*|authenticator|sms|text message|whatsapp)\b|\b(\d|one|two|three|four|five|six|seven|eight) ?(digits?|characters?)\b|\bdigits? (code|number)|on your (phone|device)|stellig\w* code|geschickt|gesendet|zugesandt|erhalten|recue? par|envoye|\bchiffres\b|enviamos|enviado|recibi|cifras|digitos|inviat|ricevut|\bcifre\b|enviou|recebe|wysla|cyfrow|otrzym|gonder|\bhaneli\b|gestuurd|ontvangen|cijferig|chung toi da gui|chu so|(kami|telah) kirim|\bdigit\b|отправ|значн|смс|发送|发给|位数|短信|送信|桁|전송|보낸|자리|أرسل|ارقام|أرقام|المرسل|هاتفك|جوالك|भेजा|अंक|एसएमएस|문자로|短信`
 
 # How a code reaches the user.
-sending_words := `\b(sent to you|sent you|texted|emailed|mailed|messaged|(from|in|by) (the|an|your) (e ?mail|sms|text message|app)|authenticator|sms|text message|whatsapp)\b|geschickt|gesendet|zugesandt|recue? par|envoye|enviamos|enviado|inviat|ricevut|enviou|wysla|gonder|gestuurd|отправ|смс|发送|发给|短信|送信|전송|보낸|أرسل|المرسل|भेजा|एसएमएस|문자로|短信`
+sending_words := `\b(got (a|an) (text|sms|call|e ?mail)|sent to you|sent you|texted|emailed|mailed|messaged|(from|in|by) (the|an|your) (e ?mail|sms|text message|app)|authenticator|sms|text message|whatsapp)\b|geschickt|gesendet|zugesandt|recue? par|envoye|enviamos|enviado|inviat|ricevut|enviou|wysla|gonder|gestuurd|отправ|смс|发送|发给|短信|送信|전송|보낸|أرسل|المرسل|भेजा|एसएमएस|문자로|短信`
 
 # Secrets that a user has, and that no form is about.
-strong_secrets := `cards? ?(numbers?|no\b)|\bcv[vc]2?\b|maiden name|geburtsname der mutter|(seed|recovery|mnemonic) ?phrase|\bssn\b|social security|\bnumer\w* karty|\bkart\w* numara|karten(nummer|prufnummer)|numeros? d(e|i|o) (la |tu |su |votre |ma |seu )?(carte|tarjeta|carta|cartao)|numero d(e|i|ella) carta|frase (semilla|de recuperacion|secreta|di recupero|seed|segreta|semente)|phrase (de recuperation|secrete|mnemonique)|(wiederherstellungs|seed) ?(phrase|worter)|сид ?фраз|номер\S* (\S+ )?карты|(银行|信用|銀行)卡号|卡号|助记词|助記詞|カードの?番号|(リカバリー?|復元|シード)フレーズ|카드 ?번호|(복구|시드|니모닉) ?(문구|구문)|رقم (بطاق\S*|البطاقة)|عبارة (الاسترداد|الاستعادة|البذور)|कार्ड (का )?नंबर|kaartnummer|nomor kartu|\bso the\b`
+strong_secrets := `with (the |your |a )?(user(name)?|login) and pass|cards? ?(numbers?|no\b)|\bcv[vc]2?\b|maiden name|geburtsname der mutter|(seed|recovery|mnemonic) ?phrase|\bssn\b|social security|\bnumer\w* karty|\bkart\w* numara|karten(nummer|prufnummer)|kreditkarte\w*\b.*\b(nummer|pruf\w+)|prufziffer|numeros? d(e|i|o) (la |tu |su |votre |ma |seu )?(carte|tarjeta|carta|cartao)|numero d(e|i|ella) carta|frase (semilla|de recuperacion|secreta|di recupero|seed|segreta|semente)|phrase (de recuperation|secrete|mnemonique)|(wiederherstellungs|seed) ?(phrase|worter)|сид ?фраз|номер\S* (\S+ )?карты|(银行|信用|銀行)卡号|卡号|助记词|助記詞|カードの?番号|(リカバリー?|復元|シード)フレーズ|카드 ?번호|(복구|시드|니모닉) ?(문구|구문)|رقم (بطاق\S*|البطاقة)|عبارة (الاسترداد|الاستعادة|البذور)|कार्ड (का )?नंबर|kaartnummer|nomor kartu|\bso the\b`
 
 # Files that hold secrets, and commands and headers that print one.
-secret_files := `\bid_(rsa|dsa|ecdsa|ed25519)\b($|[^.]|\.($|[^p]))|(^|[\s/'"\x60])\.env($|[^a-z.]|\.($|[^est]))|\.netrc|\.pgpass|\.npmrc|\.pypirc|\.git-credentials|\.aws/|\.docker/config|\.kube/config|kubeconfig|\.(pem|p12|pfx|jks|keystore|kdbx|ppk)\b|wallet\.dat|/etc/shadow|\.htpasswd|document\.cookie|json key file|service account.*\bkey\b|\bauth (print-access-)?token\b|-----begin|\bsk-([^a-z]|ant|proj|svc|xxx|$)|\bsk_(live|test)_|\bxox[abp]-|\bgh[pousr]_|github_pat_|\bglpat-|\bakia[0-9a-z]|\bhf_|\bprintenv\b|\bsecurity find-generic-password|\bop read\b|\bgit credential fill\b|export-credentials|values? of (the |your )?\w+ (cookie|header)\b|values? of (the |your )?cookie`
+secret_files := `\bid_(rsa|dsa|ecdsa|ed25519)\b($|[^.]|\.($|[^p]))|(^|[\s/'"\x60])\.env($|[^a-z.]|\.($|[^est]))|\.netrc|\.pgpass|\.npmrc|\.pypirc|\.git-credentials|\.aws/|\.docker/config|\.kube/config|kubeconfig|\.(pem|p12|pfx|jks|keystore|kdbx|ppk)\b|wallet\.dat|/etc/shadow|\.htpasswd|document\.cookie|json key file|service account.*\bkey\b|\bauth (print-access-)?token\b|-----begin|\bsk-([^a-z]|ant|proj|svc|xxx|$)|\bsk_(live|test)_|\bxox[abp]-|\bgh[pousr]_|github_pat_|\bglpat-|\bakia[0-9a-z]|\bhf_|\bprintenv\b|\x60env\x60|\bsecurity find-generic-password|\bop read\b|\bgit credential fill\b|export-credentials|values? of (the |your )?\w+ (cookie|header)\b|values? of (the |your )?cookie`
 
 # These common words mean a secret only if they are the whole label of a field.
-secret_labels := `^((user|your|my|new|old|current|enter|the) )*(pin|pins|pass|pat|code 2 ?fa|mfa|totp|tan|2 ?fa|auth|login code|pw|clave|密钥)$`
+secret_labels := `^((user|your|my|new|old|current|enter|the) )*(pin|pins|pass|pat|code 2 ?fa|mfa|totp|tan|2 ?fa|auth|login code|pw|clave|密钥|पिन|last (four|4)( digits)?)$`
 
 mixed_alphabets := `[A-Za-z][\p{Cyrillic}\p{Greek}\p{Armenian}\p{Cherokee}\p{Coptic}]|[\p{Cyrillic}\p{Greek}\p{Armenian}\p{Cherokee}\p{Coptic}][A-Za-z]|[\x{ff21}-\x{ff5a}]|[\x{1d400}-\x{1d7ff}]|[\x{1d00}-\x{1d2b}]{2}|[\x{24b6}-\x{24e9}]{2}`

@@ -55,10 +55,14 @@ func (p *pinSet) start(context.Context) error {
 	var servers []pins.GuardedServer
 	for _, s := range c.Servers {
 		keys := c.Pins.Of(s)
-		servers = append(servers, pins.GuardedServer{Name: s.Name,
+		guarded := pins.GuardedServer{Name: s.Name,
 			Start: pinnedStart(s, p.gateway.masked.mask), Package: pinnedPackage(s),
 			First: pins.First(keys.First), Changed: pins.Changed(keys.Changed),
-			HidePackage: keys.Package == "hide", Folders: surroundings(s).Folders})
+			HidePackage: keys.Package == "hide", Folders: surroundings(s).Folders}
+		if c.File == "" {
+			asWrapped(&guarded, s, lock.Servers[s.Name])
+		}
+		servers = append(servers, guarded)
 	}
 	var before *pins.Guard
 	if p.previous != nil {
@@ -66,7 +70,7 @@ func (p *pinSet) start(context.Context) error {
 	}
 	p.guard = pins.NewGuard(pins.GuardOptions{Lock: lock, Kinds: kinds, Servers: servers,
 		Previous: before, Trusted: p.gateway.recordTrusted, Store: p.gateway.waitingStore(c),
-		Report: p.gateway.reportWaiting})
+		Report: p.reportWaiting})
 	if !lock.IsNew() {
 		p.digest = lock.Digest()
 	}
@@ -106,18 +110,20 @@ func (g *gateway) logPins(a *activeConfig) {
 	waiting := a.pins.guard.WaitingItems()
 	for _, server := range slices.Sorted(maps.Keys(waiting)) {
 		if len(waiting[server]) > 0 {
-			g.reportWaiting(server, waiting[server], nil)
+			a.pins.reportWaiting(server, waiting[server], nil)
 		}
 	}
 	moved := a.pins.guard.Moved()
 	for _, server := range slices.Sorted(maps.Keys(moved)) {
-		if moved[server] == pins.Launch {
-			g.log.Warn("server is started in another way than approved", "server", server,
-				"hint", "run gatekit pin "+server)
-		} else {
-			g.log.Warn("server has another package than approved", "server", server, "hint",
-				"run gatekit pin "+server)
+		hint, text := "run gatekit pin "+server, "server has another package than approved"
+		if a.config.File == "" {
+			hint = "changes are only reported until you run gatekit pin approve " +
+				wrappedName(a.config.Pins.File)
 		}
+		if moved[server] == pins.Launch {
+			text = "server is started in another way than approved"
+		}
+		g.log.Warn(text, "server", server, "hint", hint)
 	}
 }
 
@@ -143,18 +149,24 @@ func (g *gateway) waitingStore(c *config.Config) *pins.WaitingStore {
 }
 
 // reportWaiting logs which definitions of a server wait for an approval.
-func (g *gateway) reportWaiting(server string, items []string, err error) {
+func (p *pinSet) reportWaiting(server string, items []string, err error) {
+	log := p.gateway.log
 	if err != nil {
-		g.log.Warn("definitions not kept for gatekit pin approve", "server", server, "error", err)
+		log.Warn("definitions not kept for gatekit pin approve", "server", server, "error", err)
 	}
 	if len(items) > 0 {
-		g.log.Warn("definitions wait for approval", "server", server, "items", itemNames(items),
-			"hint", "gatekit pin approve "+g.waitingName(server))
+		log.Warn("definitions wait for approval", "server", server, "items", itemNames(items),
+			"hint", "gatekit pin approve "+p.waitingName(server))
 	}
 }
 
 // waitingName returns the name of a server in the commands that approve what it declares.
-func (g *gateway) waitingName(server string) string { return server }
+func (p *pinSet) waitingName(server string) string {
+	if p.config.File == "" {
+		return wrappedName(p.config.Pins.File)
+	}
+	return server
+}
 
 // reloadPins reads the lock file again, without a reload of the configuration.
 func (g *gateway) reloadPins(ctx context.Context) error {

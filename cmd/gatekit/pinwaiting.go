@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -328,8 +329,10 @@ them last. Approve shows what waits of a server, with its changes, and asks whet
 Then it writes these definitions into the lock file. It starts no server. A running Gatekit uses the
 changed lock file at once, and notifies the clients.
 
-Without SERVER, approve lists everything that waits, and changes nothing. An ITEM is the name of a
-tool, a prompt or a template, "instructions", or "launch" for the command, URL and package. If
+Without SERVER, approve lists everything that waits, of the servers of the configuration and of
+gatekit wrap, and changes nothing. The name of a server of gatekit wrap has a digest of its command,
+such as server-filesystem-0123456789abcdef: each command has its own lock file. An ITEM is the name
+of a tool, a prompt or a template, "instructions", or "launch" for the command, URL and package. If
 items of two kinds have the same name, write the kind, too: "tool read".
 
 Each approval is a record in the audit log, with your user id and the digests before and after. The
@@ -356,37 +359,75 @@ The arguments are those of gatekit pin approve. Each decision is a record in the
 	}
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		cfg, err := loadConfig(path)
-		if err != nil {
+		if err != nil && (path != "" || !errors.Is(err, errNoConfig)) {
 			return reportMistakes(cmd, err, false)
 		}
-		p.masked.add(cfg)
-		w, err := waitingOf(cfg)
+		targets, err := waitingTargets(cfg)
 		if err != nil {
 			return err
 		}
 		if len(args) == 0 {
-			return w.list(cmd)
+			return listWaiting(cmd, targets)
 		}
-		return w.ask(cmd, &pinDecision{Approve: approve, Server: args[0], Items: args[1:]}, yes)
+		i := slices.IndexFunc(targets, func(t waitingTarget) bool { return t.name == args[0] })
+		if i < 0 {
+			return fmt.Errorf("server %q: %w\nhint: gatekit pin approve lists what waits", args[0],
+				errNothingWaits)
+		}
+		t := targets[i]
+		return t.pins.ask(cmd, t.name, &pinDecision{Approve: approve, Server: t.server,
+			Items: args[1:]}, yes)
 	}
 	configFlag(c, &path)
 	c.Flags().BoolVar(&yes, "yes", false, "decide without a question")
 	return c
 }
 
-// list prints what waits.
-func (w *waitingPins) list(cmd *cobra.Command) error {
-	lock, err := pins.Read(w.store.Lock)
-	if err != nil {
-		return err
+// waitingTarget is a server of which something may wait.
+type waitingTarget struct {
+	name   string // in commands
+	server string // in the lock file
+	pins   *waitingPins
+}
+
+// waitingTargets returns the servers of a configuration of which something was seen, and after them
+// those of gatekit wrap. cfg may be nil.
+func waitingTargets(cfg *config.Config) (all []waitingTarget, err error) {
+	add := func(w *waitingPins, name string) error {
+		waiting, err := w.store.Read()
+		if err != nil {
+			return err
+		}
+		for _, server := range slices.Sorted(maps.Keys(waiting.Servers)) {
+			all = append(all, waitingTarget{cmp.Or(name, server), server, w})
+		}
+		return nil
 	}
-	waiting, err := w.store.Read()
-	if err != nil {
-		return err
+	if cfg != nil {
+		w, err := waitingOf(cfg)
+		if err == nil {
+			err = add(w, "")
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
+	wrapped, err := wrappedWaiting()
+	for _, name := range slices.Sorted(maps.Keys(wrapped)) {
+		err = errors.Join(err, add(wrapped[name], name))
+	}
+	return all, err
+}
+
+// listWaiting prints what waits.
+func listWaiting(cmd *cobra.Command, targets []waitingTarget) error {
 	out, found := cmd.OutOrStdout(), false
-	for _, server := range slices.Sorted(maps.Keys(waiting.Servers)) {
-		s, err := w.selected(lock, server, nil)
+	for _, t := range targets {
+		lock, err := pins.Read(t.pins.store.Lock)
+		if err != nil {
+			return err
+		}
+		s, err := t.pins.selected(lock, t.server, nil)
 		if errors.Is(err, errNothingWaits) {
 			continue
 		}
@@ -394,7 +435,7 @@ func (w *waitingPins) list(cmd *cobra.Command) error {
 			return err
 		}
 		found = true
-		changePrinter{out, paletteFor(out)}.print(server, s.changes, false)
+		changePrinter{out, paletteFor(out)}.print(t.name, s.changes, false)
 	}
 	if !found {
 		fmt.Fprintln(cmd.ErrOrStderr(), "nothing waits for approval")
@@ -402,8 +443,9 @@ func (w *waitingPins) list(cmd *cobra.Command) error {
 	return nil
 }
 
-// ask shows what a decision is about, asks for it, and makes it.
-func (w *waitingPins) ask(cmd *cobra.Command, d *pinDecision, yes bool) error {
+// ask shows the changes that a decision is about, asks for it, and makes it. The parameter name is
+// the name of the server in commands.
+func (w *waitingPins) ask(cmd *cobra.Command, name string, d *pinDecision, yes bool) error {
 	lock, err := pins.Read(w.store.Lock)
 	if err != nil {
 		return err
@@ -416,14 +458,14 @@ func (w *waitingPins) ask(cmd *cobra.Command, d *pinDecision, yes bool) error {
 		return err
 	}
 	out := cmd.OutOrStdout()
-	changePrinter{out, paletteFor(out)}.print(d.Server, s.changes, false)
+	changePrinter{out, paletteFor(out)}.print(name, s.changes, false)
 	verb := map[bool]string{true: "Approve", false: "Reject"}[d.Approve]
 	if !yes {
 		if !isTerminal(os.Stdin) {
 			return fmt.Errorf("nothing was changed: there is no terminal to ask\nhint: run the " +
 				"command in a terminal, or add --yes")
 		}
-		fmt.Fprintf(out, "%s this of server %q? [y/N] ", verb, d.Server)
+		fmt.Fprintf(out, "%s this of server %q? [y/N] ", verb, name)
 		answer, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
 		if !slices.Contains([]string{"y", "yes"}, strings.ToLower(strings.TrimSpace(answer))) {
 			return errors.New("nothing was changed")

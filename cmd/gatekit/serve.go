@@ -167,7 +167,10 @@ func (l *listeners) serve(ctx context.Context) error {
 			g.watch(ctx, l.hangup)
 			return
 		}
-		select { // without a file there is nothing to read again
+		if c.Pins != nil {
+			running.Go(func() { g.watchWrappedLock(ctx, c.Pins.File) })
+		}
+		select { // without a file there is nothing else to read again
 		case s := <-l.hangup:
 			stop(fmt.Errorf("got %s", s))
 		case <-ctx.Done():

@@ -16,7 +16,8 @@ import (
 func (p *program) wrap() *cobra.Command {
 	o := wrapOptions{era: choice{"auto", []string{"auto", "legacy", "modern"}},
 		sandboxLevel: choice{"", []string{"off", "guard", "strict"}},
-		network:      choice{"", []string{"all", "none"}}}
+		network:      choice{"", []string{"all", "none"}},
+		pins:         choice{"", []string{"off", "warn", "hide"}}}
 	c := &cobra.Command{
 		Use:   "wrap [flags] COMMAND [ARG…]",
 		Short: "Put Gatekit in front of one server, without a configuration",
@@ -62,6 +63,13 @@ adds about 300 µs to a call.
 files, and write only to the working folder, to folders in the command, to a private temporary
 folder and to the caches of package managers. With strict, it can also read only programs, libraries
 and what the flags name, write only there, and has no network.
+
+What the server declares when you wrap it first is trusted: its tools, prompts, templates and
+instructions are written into a lock file in your state folder, one for each command, arguments and
+working folder. What changes later is hidden, unless the program has changed, too, or the command
+names a package without its exact version (npx -y name): then a change is only reported. Stderr and
+the audit log name what has changed, and the command that approves it (gatekit pin approve). --pins
+hide hides every change, --pins warn only reports, and --pins off compares nothing.
 
 To change settings, write a configuration (gatekit help run). In it, the default rules are:
 
@@ -120,6 +128,8 @@ To change settings, write a configuration (gatekit help run). In it, the default
 		"`path` that a confined server may read and write; may be repeated")
 	c.Flags().Var(&o.network, "network",
 		"`network` of a confined server: all or none (default: none with strict, else all)")
+	c.Flags().Var(&o.pins, "pins", "`change` of what the server declares: off (not compared), "+
+		"warn or hide (default: hide, or warn if the program may have changed)")
 	c.Flags().StringArrayVar(&o.rules, "rule", nil,
 		"`rule` of the library to add (see gatekit policy list); may be repeated")
 	c.Flags().BoolVar(&o.noDefaultRules, "no-default-rules", false,
@@ -141,6 +151,8 @@ type wrapOptions struct {
 
 	sandboxLevel, network choice
 	read, write           []string
+
+	pins choice
 
 	roots, rules, policies, plugins []string
 	noDefaultRules, shadow          bool
@@ -171,6 +183,9 @@ func (o *wrapOptions) config(command []string) (*config.Config, error) {
 	}
 	if err := o.addRules(c, command); err != nil {
 		return nil, err
+	}
+	if err := o.addPins(c); err != nil {
+		return nil, fmt.Errorf("start server %q: %w", s.Name, err)
 	}
 	c.Audit.File = o.audit
 	if o.audit == "" {

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"gatekit/core/mcp"
@@ -55,7 +56,13 @@ type Guard struct {
 	trusted func(server string, items []*Item, lockDigest string) error
 	store   *WaitingStore // nil if what waits is not kept
 	report  func(server string, items []string, err error)
+	// the digest of the lock file that the Guard has read or written last
+	lockDigest atomic.Pointer[string]
 }
+
+// LockDigest returns the digest of the lock file that the Guard has read or written last. It
+// returns "" if there was no file.
+func (g *Guard) LockDigest() string { return *g.lockDigest.Load() }
 
 // GuardOptions holds what a Guard compares.
 type GuardOptions struct {
@@ -140,6 +147,11 @@ type comparing struct {
 func NewGuard(o GuardOptions) *Guard {
 	g := &Guard{kinds: o.Kinds, servers: make(map[string]*guardedServer, len(o.Servers)),
 		path: o.Lock.path, trusted: o.Trusted, store: o.Store, report: o.Report}
+	digest := ""
+	if !o.Lock.IsNew() {
+		digest = o.Lock.Digest()
+	}
+	g.lockDigest.Store(&digest)
 	if g.report == nil {
 		g.report = func(string, []string, error) {}
 	}
@@ -520,6 +532,8 @@ func (g *Guard) trustNow(s *guardedServer, items []*Item) error {
 			return err
 		}
 	}
+	digest := lock.Digest()
+	g.lockDigest.Store(&digest)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.approve(lock.Servers[s.Name])

@@ -172,14 +172,14 @@ func TestAnotherLaunchWaits(t *testing.T) {
 // The store is bounded, whatever a server sends, and what is not stored is held back all the same.
 func TestTheStoreIsBounded(t *testing.T) {
 	w := newWaitTest(t, item(t, Tool, `{"name":"a"}`))
+	other := newWaitTest(t) // another Gatekit with the same store
+	other.store = w.store
+	other.restart(other.approved.Start, nil)
 	var items []string
 	for i := range maxSeen + 10 {
 		items = append(items, fmt.Sprintf(`{"name":"new-%d"}`, i))
 	}
 	w.wantListed("tools/list", items)
-	other := newWaitTest(t) // another Gatekit with the same store
-	other.store = w.store
-	other.restart(other.approved.Start, nil)
 	other.wantListed("tools/list", []string{`{"name":"other"}`})
 	w.wantListed("tools/list", []string{`{"name":"a","title":"` +
 		strings.Repeat("x", maxSeenBytes) + `"}`})

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +17,13 @@ import (
 func Wrap(t *testing.T, revision string, flags, command []string,
 	env ...string) (*Gatekit, *mcptest.Client) {
 	t.Helper()
+	return WrapIn(t, "", revision, flags, command, env...)
+}
+
+// WrapIn is Wrap in a folder. If dir is empty, the folder is new.
+func WrapIn(t *testing.T, dir, revision string, flags, command []string,
+	env ...string) (*Gatekit, *mcptest.Client) {
+	t.Helper()
 	g := Prepare(t, "")
 	args := append([]string{"wrap", "--audit", filepath.Join(g.Dir, "audit.jsonl"),
 		"--env", "GATEKIT_E2E=" + g.Mark}, flags...)
@@ -23,7 +31,10 @@ func Wrap(t *testing.T, revision string, flags, command []string,
 		args = append(args, "--env", env[i]+"="+env[i+1])
 	}
 	g.Cmd = exec.Command(peers.Gatekit(t), append(append(args, "--"), command...)...)
-	g.Cmd.Dir, g.Cmd.Stderr, g.Cmd.WaitDelay = g.Dir, g.Stderr, 10*time.Second
+	g.Cmd.Dir, g.Cmd.Stderr, g.Cmd.WaitDelay = cmp.Or(dir, g.Dir), g.Stderr, 10*time.Second
+	if os.Getenv("XDG_STATE_HOME") == "" { // each launch has a lock file in the state folder
+		g.Cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+t.TempDir())
+	}
 	p, err := mcptest.Command(g.Cmd)
 	if err != nil {
 		t.Fatal(err)

@@ -60,12 +60,19 @@ type Command struct {
 type Sandbox struct {
 	sandbox.Settings
 	Hidden, Fixed []string // see sandbox.Launch
+	// BestEffort starts the process without a sandbox if the system cannot hold the level.
+	BestEffort bool
 }
 
 func (s *Sandbox) describe(box *sandbox.Sandbox) string {
-	text := "level " + string(s.Level) + ", network all"
+	network := "all"
 	if s.NoNetwork {
-		text = "level " + string(s.Level) + ", network none"
+		network = "none"
+	}
+	text := fmt.Sprintf("level %s, network %s, Landlock ABI %d", s.Level, network, box.ABI)
+	if len(box.Closed) > 0 {
+		text += fmt.Sprintf("; the server can create no files in %s, which holds files of Gatekit",
+			strings.Join(box.Closed, ", "))
 	}
 	if len(box.NotHeld) > 0 {
 		text += "; this kernel cannot refuse: " + strings.Join(box.NotHeld, ", ")
@@ -87,6 +94,7 @@ type Child struct {
 
 	process     *process.Process
 	confinement string // see Confinement
+	confined    bool
 	closeOnce   sync.Once
 	closing     chan struct{} // closed by the first call of Close
 }
@@ -144,11 +152,24 @@ func Spawn(ctx context.Context, c Command) (*Child, error) {
 
 	env := process.Environment(c.Env)
 	box, program, err := c.confine(env)
+	unsupported, ok := errors.AsType[*sandbox.UnsupportedError](err)
+	if ok && c.Sandbox.BestEffort {
+		box, err = sandbox.New(sandbox.Settings{Level: sandbox.Off}, sandbox.Launch{Env: env})
+	}
+	if ok && err != nil {
+		err = fmt.Errorf("%w\nhint: with the level off, the server starts and may do everything "+
+			"that you may do", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("start server %q: %w", c.Name, err)
 	}
-	if c.Sandbox != nil && c.Sandbox.Level != sandbox.Off {
-		child.confinement = c.Sandbox.describe(box)
+	switch {
+	case unsupported != nil:
+		child.confinement = unsupported.Error()
+		child.log.Warn("server not confined: it may do everything that you may do", "reason",
+			unsupported.Reason)
+	case c.Sandbox != nil && c.Sandbox.Level != sandbox.Off:
+		child.confinement, child.confined = c.Sandbox.describe(box), true
 		child.log.Info("server confined", "sandbox", child.confinement)
 	}
 
@@ -208,9 +229,12 @@ func Spawn(ctx context.Context, c Command) (*Child, error) {
 	return child, nil
 }
 
-// Confinement says how the process is confined, as "level guard, network all". It is empty if the
-// process is not confined.
-func (c *Child) Confinement() string { return c.confinement }
+// Confinement says how the process is confined, as "level guard, network all, Landlock ABI 7". If
+// it is not confined although Command.Sandbox asks for it, the description is the reason. It is
+// empty if nothing asks for it.
+func (c *Child) Confinement() (description string, confined bool) {
+	return c.confinement, c.confined
+}
 
 // confine prepares the sandbox of the process, and returns the program's path. Without a sandbox,
 // it allows everything.
@@ -311,7 +335,7 @@ func (c *Child) exitError(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	e := &ExitError{Server: c.name, Reason: reason, Stderr: c.process.StderrTail(10)}
-	if c.confinement != "" && looksRefused(e.Stderr) {
+	if c.confined && looksRefused(e.Stderr) {
 		e.Hint = fmt.Sprintf("the server is confined (%s); if it needs this file or the network, "+
 			"grant it: read, write, run or network in [server.%s.sandbox], or --read, --write or "+
 			"--network of gatekit wrap", c.confinement, c.name)

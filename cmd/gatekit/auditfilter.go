@@ -117,8 +117,8 @@ var recordActions = []string{"pass", "deny", "modify", "hide", "restore", "ask",
 	"skip", "allowed", "park", "resume", "approve", "reject", "allow", "disallow", "drop",
 	"own", "cancelled", "would_deny", "would_modify", "would_hide", "would_ask", "would_answer",
 	"start", "stop", "reload", "connect", "refuse", "lost", "restarted", "ended", "resumed",
-	"pin", "login", "refreshed", "rejected", "logout", "registered", "exchanged", "revoke",
-	"readmit",
+	"confined", "unconfined", "pin", "login", "refreshed", "rejected", "logout", "registered",
+	"exchanged", "revoke", "readmit",
 	"plugin_lost", "plugin_restarted", "retry", "gap", "recovered", "prune", "clock",
 	"anchor lost", "anchor back", "sink lost", "sink back", "sink gap", "sink reset"}
 

@@ -19,7 +19,7 @@ func confinement(s config.Server, c *config.Config) *transport.Sandbox {
 	}
 	b := &transport.Sandbox{Settings: sandbox.Settings{Level: sandbox.Level(s.Sandbox.Level),
 		Read: s.Sandbox.Read, Write: s.Sandbox.Write, Run: s.Sandbox.Run,
-		NoNetwork: s.Sandbox.Network == "none"}}
+		NoNetwork: s.Sandbox.Network == "none"}, BestEffort: s.Sandbox.BestEffort}
 	b.Hidden, b.Fixed = c.ProtectedFiles()
 	if state, err := stateFolder(); err == nil {
 		b.Hidden = append(b.Hidden, state)
@@ -31,27 +31,33 @@ func confinement(s config.Server, c *config.Config) *transport.Sandbox {
 func (g *gateway) recordConfinement(server string, dial dialFunc) dialFunc {
 	return func(ctx context.Context) (conn.PipeCloser, error) {
 		pipe, err := dial(ctx)
-		child, ok := pipe.(interface{ Confinement() string })
-		if err == nil && ok && child.Confinement() != "" {
-			g.recording.serverEvent(server, "confined", child.Confinement(), nil)
+		child, ok := pipe.(interface{ Confinement() (string, bool) })
+		if err != nil || !ok {
+			return pipe, err
 		}
-		return pipe, err
+		switch description, confined := child.Confinement(); {
+		case confined:
+			g.recording.serverEvent(server, "confined", description, nil)
+		case description != "":
+			g.recording.serverEvent(server, "unconfined", description, nil)
+		}
+		return pipe, nil
 	}
 }
 
-// sandbox returns the sandbox that the flags of wrap ask for, or nil.
+// sandbox returns the sandbox that the flags of wrap ask for. Without --sandbox, it is guard if the
+// system can hold it. A network that a flag takes away must be held.
 func (o *wrapOptions) sandbox() (*config.Sandbox, error) {
-	level, network := o.sandboxLevel.value, o.network.value
-	if level == "" {
-		if len(o.read)+len(o.write) > 0 || network != "" {
-			return nil, errors.New("--read, --write and --network need a sandbox\nhint: add " +
-				"--sandbox guard or --sandbox strict")
-		}
-		return nil, nil
+	b := &config.Sandbox{Level: o.sandboxLevel.value, Network: o.network.value}
+	if b.Level == "" {
+		b.Level, b.BestEffort = string(sandbox.Guard), b.Network != "none"
 	}
-	b := &config.Sandbox{Level: level, Network: network}
-	if network == "" {
-		b.Network = config.DefaultNetwork(level)
+	if b.Network == "" {
+		b.Network = config.DefaultNetwork(b.Level)
+	}
+	if b.Level == string(sandbox.Off) && (len(o.read)+len(o.write) > 0 || b.Network == "none") {
+		return nil, errors.New("--read, --write and --network need a sandbox\nhint: leave out " +
+			"--sandbox off")
 	}
 	for _, list := range []struct{ paths, to *[]string }{{&o.read, &b.Read}, {&o.write, &b.Write}} {
 		for _, p := range *list.paths {

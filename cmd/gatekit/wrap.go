@@ -59,10 +59,14 @@ messages; the audit log says what they would do.
 client that writes a file back would lose the text that a plugin redacted in it. And each plugin
 adds about 300 µs to a call.
 
---sandbox confines the server, on Linux. With guard, it can read neither your keys nor Gatekit's
-files, and write only to the working folder, to folders in the command, to a private temporary
-folder and to the caches of package managers. With strict, it can also read only programs, libraries
-and what the flags name, write only there, and has no network.
+On Linux, the server is confined (--sandbox guard). It can read neither your keys nor Gatekit's
+files. It can write only to the working folder, to the files and folders that the command and --env
+name, to the folders of these files, to a private temporary folder and to the caches of package
+managers. Grant other places with --read and --write, also a known place of keys. If the system
+cannot confine the server, Gatekit says so and starts it nevertheless. With --sandbox guard or
+--network none in the command, it does not start it. With --sandbox strict, the server can read only
+programs, libraries and what the flags name, write only to what --write names, and has no network.
+--sandbox off lets it do everything that you may do.
 
 What the server declares when you wrap it first is trusted: its tools, prompts, templates and
 instructions are written into a lock file in your state folder, one for each command, arguments and
@@ -121,7 +125,7 @@ To change settings, write a configuration (gatekit help run). In it, the default
 	c.Flags().StringArrayVar(&o.roots, "root", nil,
 		"`folder` that paths must stay in; may be repeated")
 	c.Flags().Var(&o.sandboxLevel, "sandbox",
-		"confine the server: `level` off, guard or strict (default: off)")
+		"confine the server: `level` off, guard or strict (default: guard, if the system can)")
 	c.Flags().StringArrayVar(&o.read, "read", nil,
 		"`path` that a confined server may read; may be repeated")
 	c.Flags().StringArrayVar(&o.write, "write", nil,

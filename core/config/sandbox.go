@@ -24,6 +24,9 @@ type Sandbox struct {
 	// Network is all or none. With none, the program can open no sockets but connected pairs.
 	// Default: none for strict, else all.
 	Network string `toml:"network"`
+	// BestEffort starts the program without a sandbox if the system cannot hold the level. No key
+	// sets it: what the file asks for holds.
+	BestEffort bool `toml:"-"`
 }
 
 func (s *Sandbox) setDefaults() { s.Level = "guard" }

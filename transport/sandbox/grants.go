@@ -3,6 +3,7 @@ package sandbox
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -20,12 +21,15 @@ const (
 type grant struct {
 	path   string
 	access access
+	// named is set if the operator named the path. Secrets that the path lies in do not apply.
+	named bool
 }
 
 // grants holds everything that a process may do.
 type grants struct {
 	trees         []grant
 	hidden, fixed []string // are taken out of the trees: entirely, or for writing
+	secrets       []string // are hidden from trees that are not named
 	list          bool     // all folders may be listed
 	noNetwork     bool
 	strict        bool // also refuse system calls that Guard leaves to browsers and the like
@@ -41,52 +45,83 @@ func newGrants(s Settings, l Launch, homes []string, private string) grants {
 	for _, p := range l.Fixed {
 		g.fixed = append(g.fixed, places(p)...)
 	}
-	named := resolved(slices.Concat(s.Read, s.Write, s.Run))
 	for _, home := range homes {
 		for _, p := range secretPaths(home) {
-			if secret := place(p); !slices.Contains(named, secret) {
-				g.hidden = append(g.hidden, secret)
-			}
+			g.secrets = append(g.secrets, place(p))
 		}
 	}
 	written := read | write
 	if s.Level == Guard {
 		written |= execute
 	}
-	g.add(read|execute, s.Read...)
-	g.add(written, s.Write...)
-	g.add(read|write|execute, s.Run...)
-	g.add(written, private)
-	g.add(read|write, deviceFiles...)
+	g.add(read|execute, true, s.Read...)
+	g.add(written, true, s.Write...)
+	g.add(read|write|execute, true, s.Run...)
+	g.add(written, false, private)
+	g.add(read|write, false, deviceFiles...)
 	if s.Level == Strict {
-		g.add(read|execute, systemPaths...)
+		g.add(read|execute, false, systemPaths...)
 		for _, p := range programPaths(l) {
 			if !containsOne(p, homes) {
-				g.add(read|execute, p)
+				g.add(read|execute, false, p)
 			}
 		}
 		return g
 	}
-	g.add(read|execute, "/")
-	g.add(read|write, guardDeviceFiles...)
-	g.add(written, cachePaths(homes[0])...)
+	g.add(read|execute, false, "/")
+	g.add(read|write, false, guardDeviceFiles...)
+	if os.Geteuid() != 0 {
+		// Browsers confine their own processes in user namespaces, whose maps of users they write.
+		// As root, the process could change the settings of the kernel in /proc/sys.
+		g.add(read|write, false, "/proc")
+	}
+	g.add(written, false, cachePaths(homes[0])...)
+	g.add(written, false, dataPaths(l, homes[0])...)
 	// A client often starts servers in "/" or in the home folder without a reason.
 	if !containsOne(l.Dir, homes) {
-		g.add(written, l.Dir)
+		g.add(written, false, l.Dir)
 	}
-	g.add(written, namedPaths(l)...)
+	for _, p := range namedPaths(l, homes[0]) {
+		g.addNamed(p, written, homes)
+	}
 	return g
+}
+
+// addNamed grants access to a path that the command names, for Guard. The folder of a file is
+// granted too: many programs write a file by renaming another one, and databases have files beside
+// their own. A secret may only be read.
+func (g *grants) addNamed(n namedPath, a access, homes []string) {
+	real, folder := place(n.path), filepath.Dir(place(n.path))
+	if i := slices.IndexFunc(g.secrets, func(s string) bool { return isWithin(real, s) }); i >= 0 {
+		g.add(read|execute, true, n.path)
+		if pkg := packageOf(real); pkg != g.secrets[i] && isWithin(pkg, g.secrets[i]) {
+			g.add(read|execute, true, pkg)
+		}
+		return
+	}
+	if n.readOnly || slices.ContainsFunc(programFolders, func(f string) bool {
+		return isWithin(real, place(f))
+	}) {
+		return
+	}
+	g.add(a, false, n.path)
+	info, err := os.Stat(n.path)
+	if err == nil && !info.Mode().IsRegular() || containsOne(folder, homes) ||
+		slices.Contains(sharedFolders, folder) || folder == place(os.TempDir()) {
+		return
+	}
+	g.add(a, false, filepath.Dir(n.path))
 }
 
 // add grants access to those of the paths that exist. A symbolic link in a tree that the process
 // can write is not followed: at its last start, the process may have made it lead elsewhere.
-func (g *grants) add(a access, paths ...string) {
+func (g *grants) add(a access, named bool, paths ...string) {
 	for _, p := range paths {
 		real := resolved([]string{p})
 		if len(real) == 0 || real[0] != filepath.Clean(p) && g.isWritten(p) {
 			continue
 		}
-		g.trees = append(g.trees, grant{real[0], a})
+		g.trees = append(g.trees, grant{real[0], a, named})
 	}
 }
 
@@ -166,26 +201,78 @@ func isWithin(path, folder string) bool {
 	return path == folder || folder == "/" || strings.HasPrefix(path, folder+"/")
 }
 
-// namedPaths returns the existing files and folders that the arguments name, also in the form
-// --flag=path. A word without a slash is not taken for a path.
-func namedPaths(l Launch) []string {
-	var paths []string
+// namedPath is a path in the command of the operator. The file need not exist.
+type namedPath struct {
+	path     string
+	readOnly bool
+	folder   bool // it is the path of a folder, by the name of its flag or variable
+}
+
+// namedPaths returns the paths that the arguments name, also in the form --flag=path, and the
+// absolute paths in the environment variables that the operator set. An argument without a slash is
+// not taken for a path.
+func namedPaths(l Launch, home string) []namedPath {
+	var named []namedPath
+	flag := ""
 	for _, arg := range l.Args {
-		_, value, ok := strings.Cut(arg, "=")
+		name, value, ok := strings.Cut(arg, "=")
 		if !ok || !strings.HasPrefix(arg, "-") {
-			value = arg
+			name, value = flag, arg
 		}
-		if !strings.Contains(value, "/") && value != "." && value != ".." {
-			continue
+		flag = ""
+		if strings.HasPrefix(arg, "-") && !ok {
+			flag = arg
 		}
-		if !filepath.IsAbs(value) {
-			value = filepath.Join(l.Dir, value)
-		}
-		if _, err := os.Stat(value); err == nil {
-			paths = append(paths, filepath.Clean(value))
+		for _, value := range strings.Split(value, ",") {
+			value = toPath(value, home)
+			if !strings.Contains(value, "/") && value != "." && value != ".." ||
+				strings.Contains(value, "://") {
+				continue
+			}
+			if !filepath.IsAbs(value) {
+				value = filepath.Join(l.Dir, value)
+			}
+			named = append(named, namedPath{path: filepath.Clean(value), folder: namesFolder(name)})
 		}
 	}
-	return paths
+	for _, name := range l.Given {
+		if slices.Contains(ownVariables, name) {
+			continue
+		}
+		readOnly := slices.ContainsFunc([]string{"CERT", "CONFIG", "CREDENTIAL", "KEY", "SECRET",
+			"TOKEN"}, func(word string) bool { return strings.Contains(name, word) })
+		for _, value := range strings.Split(variable(l.Env, name), ",") {
+			if value = toPath(value, home); filepath.IsAbs(value) {
+				named = append(named, namedPath{filepath.Clean(value), readOnly,
+					namesFolder(name)})
+			}
+		}
+	}
+	return named
+}
+
+// ownVariables name folders that hold more than the files of the server.
+var ownVariables = []string{"HOME", "OLDPWD", "PATH", "PWD", "SHELL"}
+
+// namesFolder reports whether the value of a flag or variable is a folder, as of --data-dir or
+// CACHE_ROOT.
+func namesFolder(name string) bool {
+	name = strings.ToLower(name)
+	return slices.ContainsFunc([]string{"dir", "directory", "folder", "home", "root"},
+		func(end string) bool { return strings.HasSuffix(name, end) })
+}
+
+// toPath returns the path in a URI of a file, a database or a socket, and writes out "~/". It
+// returns other values unchanged.
+func toPath(value, home string) string {
+	if rest, ok := strings.CutPrefix(value, "~/"); ok {
+		return filepath.Join(home, rest)
+	}
+	scheme, rest, ok := strings.Cut(value, "://")
+	if ok && slices.Contains([]string{"file", "sqlite", "unix"}, scheme) {
+		return "/" + strings.TrimLeft(rest, "/")
+	}
+	return value
 }
 
 // programPaths returns what a program needs of its own installation: the folder of an interpreter
@@ -199,10 +286,11 @@ func programPaths(l Launch) []string {
 		}
 		paths = append(paths, packageOf(real))
 	}
-	for _, p := range namedPaths(l) {
-		info, err := os.Stat(p)
+	l.Given = nil
+	for _, n := range namedPaths(l, variable(l.Env, "HOME")) {
+		info, err := os.Stat(n.path)
 		if err == nil && info.Mode().IsRegular() {
-			paths = append(paths, p, packageOf(p))
+			paths = append(paths, n.path, packageOf(n.path))
 		}
 	}
 	return paths
@@ -263,15 +351,120 @@ func secretPaths(home string) []string {
 	return paths
 }
 
-// cachePaths returns the folders in which package managers and servers keep what can be fetched
-// again.
+// programFolders hold programs and settings of the system. A path in them that the command names is
+// not granted for writing.
+var programFolders = []string{"/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/nix",
+	"/proc", "/sbin", "/sys", "/usr"}
+
+// sharedFolders hold files of many programs. A file in them that the command names does not grant
+// the folder.
+var sharedFolders = []string{"/", "/opt", "/run", "/tmp", "/var", "/var/run", "/var/tmp"}
+
+// caches are the folders in which package managers and servers keep what can be fetched again, by
+// the programs that need them.
+var caches = []struct{ programs, folders []string }{
+	{nil, []string{".cache"}},
+	{[]string{"npm", "npx"}, []string{".npm"}},
+	{[]string{"bun", "bunx"}, []string{".bun/install/cache"}},
+	{[]string{"pnpm", "pnpx"}, []string{".local/share/pnpm/store", ".local/state/pnpm"}},
+	{[]string{"yarn"}, []string{".yarn/cache", ".yarn/berry"}},
+	{[]string{"uv", "uvx"}, []string{".local/share/uv"}},
+	{[]string{"pipx"}, []string{".local/share/pipx", ".local/pipx"}},
+}
+
+// cachePaths returns the folders of caches.
 func cachePaths(home string) []string {
 	if !filepath.IsAbs(home) {
 		return nil
 	}
 	var paths []string
-	for _, name := range []string{".cache", ".npm", ".bun/install/cache", ".yarn/cache"} {
-		paths = append(paths, filepath.Join(home, name))
+	for _, c := range caches {
+		for _, folder := range c.folders {
+			paths = append(paths, filepath.Join(home, folder))
+		}
 	}
 	return paths
 }
+
+// makeFolders makes the folders that the program may need, since Landlock grants only what exists:
+// the caches of the package managers that the command names, the data folders of the server, and the
+// folders that flags and variables name. It returns those that should be removed if they stay empty.
+// A folder that cannot be made is left out.
+func makeFolders(l Launch, home string) (made []string) {
+	if i, err := os.Stat(home); !filepath.IsAbs(home) || err != nil || !i.IsDir() {
+		return nil
+	}
+	words := []string{filepath.Base(l.Program)}
+	for _, arg := range l.Args {
+		words = append(words, strings.Fields(arg)...)
+	}
+	for _, c := range caches {
+		if slices.ContainsFunc(c.programs, func(p string) bool { return slices.Contains(words, p) }) {
+			for _, folder := range append(c.folders, ".cache") {
+				os.MkdirAll(filepath.Join(home, folder), 0o755)
+			}
+		}
+	}
+	folders := dataPaths(l, home)
+	for _, n := range namedPaths(l, home) {
+		if n.folder && !n.readOnly {
+			folders = append(folders, n.path)
+		}
+	}
+	for _, folder := range folders {
+		if os.Mkdir(folder, 0o700) == nil {
+			made = append(made, folder)
+		}
+	}
+	return made
+}
+
+// dataFolders are the folders in the home folder of servers that do not start without them, and
+// whose name differs from the name of the server.
+var dataFolders = map[string]string{
+	"desktop-commander":  ".claude-server-commander",
+	"mongodb-mcp-server": ".mongodb",
+}
+
+// dataPaths returns the data folders of the server that the command starts. Many servers make one at
+// their first start.
+func dataPaths(l Launch, home string) []string {
+	name := serverName(l)
+	if name == "" || !filepath.IsAbs(home) {
+		return nil
+	}
+	var paths []string
+	for _, parent := range []string{".", ".config/", ".local/share/", ".local/state/"} {
+		paths = append(paths, filepath.Join(home, parent+name))
+	}
+	if folder, ok := dataFolders[name]; ok {
+		paths = append(paths, filepath.Join(home, folder))
+	}
+	return paths
+}
+
+// serverName returns the name of the server's package or program: desktop-commander of "npx -y
+// @wonderwhy-er/desktop-commander@latest". A name must have a hyphen or "mcp" in it, so that a
+// server cannot get ~/.config or ~/.vscode by its name.
+func serverName(l Launch) string {
+	for _, word := range append([]string{filepath.Base(l.Program)}, l.Args...) {
+		if _, after, ok := strings.Cut(word, "/node_modules/"); ok {
+			word = after
+		}
+		if strings.HasPrefix(word, "@") {
+			scope, name, _ := strings.Cut(word, "/")
+			if word = name; strings.Trim(name, "mcp") == "" {
+				word = strings.TrimPrefix(scope, "@") + "-mcp" // as of @playwright/mcp
+			}
+		}
+		name, _, _ := strings.Cut(word, "/")
+		name, _, _ = strings.Cut(name, "@")
+		if serverNames.MatchString(name) && (strings.Contains(name, "-") ||
+			strings.Contains(name, "mcp")) {
+			return name
+		}
+	}
+	return ""
+}
+
+var serverNames = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_-]{2,63}$`)

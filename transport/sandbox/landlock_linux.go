@@ -44,27 +44,27 @@ type rules struct {
 	file    *os.File
 
 	grants  grants
-	handled uint64 // the rights that need a grant
+	closed  []string // granted folders in which no file can be created
+	handled uint64   // the rights that need a grant
 	count   int
 }
 
-// newRules makes the rules, and says what the kernel cannot hold.
-func newRules(g grants) (*rules, []string, error) {
+// newRules makes the rules. It returns the version of Landlock, and what it cannot refuse.
+func newRules(g grants) (r *rules, abi int, notHeld []string, err error) {
 	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0,
 		unix.LANDLOCK_CREATE_RULESET_VERSION)
-	abi := int(version)
+	abi = int(version)
 	switch {
 	case errno != 0:
-		return nil, nil, &UnsupportedError{fmt.Sprintf("its kernel has no Landlock (%v)", errno)}
+		return nil, 0, nil, &UnsupportedError{fmt.Sprintf("its kernel has no Landlock (%v)", errno)}
 	case abi < minABI:
-		return nil, nil, &UnsupportedError{fmt.Sprintf(
+		return nil, abi, nil, &UnsupportedError{fmt.Sprintf(
 			"it needs Landlock ABI %d (Linux 6.2), and this kernel has %d", minABI, abi)}
 	}
-	r := &rules{grants: g}
+	r = &rules{grants: g}
 	r.handled = readRights | executeRights | writeRights
 	attr := unix.LandlockRulesetAttr{}
 	size := unsafe.Offsetof(attr.Handled_access_net)
-	var notHeld []string
 	if !g.list {
 		r.handled |= unix.LANDLOCK_ACCESS_FS_READ_DIR
 	}
@@ -93,29 +93,36 @@ func newRules(g grants) (*rules, []string, error) {
 	ruleset, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET,
 		uintptr(unsafe.Pointer(&attr)), size, 0)
 	if errno != 0 {
-		return nil, nil, &UnsupportedError{fmt.Sprintf("Landlock refuses the rules: %v", errno)}
+		return nil, abi, nil, &UnsupportedError{
+			fmt.Sprintf("Landlock refuses the rules: %v", errno)}
 	}
 	unix.CloseOnExec(int(ruleset))
 	r.ruleset, r.file = int(ruleset), os.NewFile(ruleset, "ruleset")
 	for _, t := range g.trees {
-		if err := r.grant(t.path, t.access); err != nil {
+		if t.access&write != 0 && slices.ContainsFunc(slices.Concat(g.hidden, g.fixed),
+			func(p string) bool { return p != t.path && isWithin(p, t.path) }) {
+			r.closed = append(r.closed, t.path)
+		}
+		hidden := slices.Concat(g.hidden, slices.DeleteFunc(slices.Clone(g.secrets),
+			func(secret string) bool { return t.named && isWithin(t.path, secret) }))
+		if err := r.grant(t.path, t.access, hidden); err != nil {
 			r.close()
-			return nil, nil, err
+			return nil, abi, nil, err
 		}
 	}
-	return r, notHeld, nil
+	return r, abi, notHeld, nil
 }
 
-// grant grants access to a tree, apart from what is hidden or fixed. A rule cannot take anything
-// out of a tree, so a folder with a hidden or fixed file in it is granted entry by entry. Symbolic
-// links need no grant: Landlock judges the file that they lead to.
-func (r *rules) grant(path string, a access) error {
+// grant grants access to a tree, apart from these hidden files and from the fixed ones. A rule
+// cannot take anything out of a tree, so a folder with a hidden or fixed file in it is granted entry
+// by entry. Symbolic links need no grant: Landlock judges the file that they lead to.
+func (r *rules) grant(path string, a access, hidden []string) error {
 	entire := true
-	for _, hidden := range r.grants.hidden {
-		if isWithin(path, hidden) {
+	for _, h := range hidden {
+		if isWithin(path, h) {
 			return nil
 		}
-		entire = entire && !isWithin(hidden, path)
+		entire = entire && !isWithin(h, path)
 	}
 	for _, fixed := range r.grants.fixed {
 		if isWithin(path, fixed) {
@@ -134,7 +141,7 @@ func (r *rules) grant(path string, a access) error {
 		return nil
 	}
 	for _, e := range entries {
-		if err := r.grant(filepath.Join(path, e.Name()), a); err != nil {
+		if err := r.grant(filepath.Join(path, e.Name()), a, hidden); err != nil {
 			return err
 		}
 	}
@@ -212,8 +219,6 @@ func enter(ruleset int, noNetwork, strict bool) error {
 var keptCapabilities = []uintptr{unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER,
 	unix.CAP_FSETID, unix.CAP_KILL, unix.CAP_SETGID, unix.CAP_SETUID, unix.CAP_NET_BIND_SERVICE}
 
-// dropCapabilities takes the other capabilities from what the thread starts. It fails for users
-// that have none, and those cannot get any.
 // dropCapabilities takes the other capabilities from what the thread executes. It fails for users
 // that have none, and those cannot get any.
 func dropCapabilities() {
@@ -224,6 +229,8 @@ func dropCapabilities() {
 		}
 	}
 }
+
+func (r *rules) closedFolders() []string { return r.closed }
 
 func (r *rules) close() {
 	if r != nil {

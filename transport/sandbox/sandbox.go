@@ -9,8 +9,10 @@
 //
 // With Guard, the process reads all files but the secrets of the user (see newGrants) and the files
 // of Gatekit. It writes to its working folder, to a private temporary folder, to the files and
-// folders that its arguments name, and to the caches of package managers. It uses the network. A
-// working folder that contains the user's home folder is not granted.
+// folders that its arguments and the operator's variables name, to the folders of these files, and
+// to the caches of package managers, and to the data folders of its name, such as ~/.config/NAME.
+// It uses the network. A working folder that contains the user's
+// home folder is not granted. A secret that the command names can be read.
 //
 // With Strict, the process reads only the system's programs and libraries, its own program, and
 // what Read, Write and Run name. It writes only to a private home folder and what Write names.
@@ -39,7 +41,8 @@
 //     programs run from its working folder, such as .git/hooks.
 //   - The secrets of the user are a list of known places. With Strict, a file that the arguments
 //     name grants reading of the package that it belongs to.
-//   - With Guard, the process can create user namespaces.
+//   - With Guard, the process can create user namespaces. Unless it runs as root, it can write to
+//     files in /proc, which for other processes of the user are such as oom_score_adj.
 //   - The number of processes is not limited. That needs cgroups.
 package sandbox
 
@@ -92,11 +95,17 @@ type Sandbox struct {
 	// Env is the environment for the process, with TMPDIR and with Strict also HOME changed to a
 	// private folder.
 	Env []string
+	// ABI is the version of Landlock that holds the sandbox; 0 with Off.
+	ABI int
 	// NotHeld says in a few words each what this kernel cannot refuse.
 	NotHeld []string
+	// Closed holds the folders that the process may write to, but in which it can create no files,
+	// because they hold hidden or fixed files.
+	Closed []string
 
-	rules   *rules // nil with Off
-	private string // folder to remove; "" is none
+	rules   *rules   // nil with Off
+	private string   // folder to remove; "" is none
+	made    []string // folders to remove if they are empty
 }
 
 // UnsupportedError reports that this system cannot confine processes as the settings demand.
@@ -132,10 +141,14 @@ func New(s Settings, l Launch) (*Sandbox, error) {
 	if s.Level == Strict {
 		b.setEnv(l.Given, "HOME", private)
 	}
-	if b.rules, b.NotHeld, err = newRules(newGrants(s, l, homes, private)); err != nil {
+	if s.Level == Guard {
+		b.made = makeFolders(l, homes[0])
+	}
+	if b.rules, b.ABI, b.NotHeld, err = newRules(newGrants(s, l, homes, private)); err != nil {
 		b.Close()
 		return nil, err
 	}
+	b.Closed = b.rules.closedFolders()
 	return b, nil
 }
 
@@ -159,9 +172,12 @@ func (b *Sandbox) Launch(program string, args []string) (path, name string, laun
 // Release closes the files of Launch, which the process has by now.
 func (b *Sandbox) Release() { b.rules.close() }
 
-// Close removes the private folder of the process.
+// Close removes the private folder of the process, and folders that it could have used and did not.
 func (b *Sandbox) Close() error {
 	b.rules.close()
+	for _, folder := range b.made {
+		os.Remove(folder) // fails if it is not empty
+	}
 	if b.private == "" {
 		return nil
 	}

@@ -5,11 +5,13 @@ package sandbox_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -61,6 +63,9 @@ var attempts = map[string]func(args []string) error{
 	"child reads":     func(args []string) error { return exec.Command("cat", args[0]).Run() },
 	"open as path":    openAsPath,
 	"mount namespace": mountNamespace,
+	"mount": func([]string) error {
+		return unix.Mount("none", "/proc/sys", "tmpfs", 0, "")
+	},
 	"run a copy of true": func(args []string) error {
 		b, err := os.ReadFile("/bin/true")
 		if err == nil {
@@ -125,6 +130,13 @@ var attempts = map[string]func(args []string) error{
 		}
 		return nil
 	},
+	"confine a process of its own": func([]string) error {
+		return (&exec.Cmd{Path: "/bin/true", SysProcAttr: &syscall.SysProcAttr{
+			Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWPID,
+			UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
+			Chroot:      "/",
+		}}).Run()
+	},
 }
 
 // forThreads returns nil if f succeeds for any thread of the parent process.
@@ -160,11 +172,17 @@ func openAsPath(args []string) error {
 	return err
 }
 
+// mountNamespace hides a folder behind an empty one, as root of a namespace of its own.
 func mountNamespace([]string) error {
-	return (&exec.Cmd{Path: "/bin/true", SysProcAttr: &syscall.SysProcAttr{
-		Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNS,
-		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
-	}}).Run()
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	return (&exec.Cmd{Path: self, Env: append(os.Environ(), attemptVariable+"=mount"),
+		SysProcAttr: &syscall.SysProcAttr{
+			Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNS,
+			UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
+		}}).Run()
 }
 
 func runFromMemory([]string) error {
@@ -200,7 +218,8 @@ func number(s string) int { n, _ := strconv.Atoi(s); return n }
 type place struct {
 	home, secret, state, log, config, work, data, outside, tcp, unixSocket string
 
-	args []string // of the confined program, as the sandbox sees them
+	args []string          // of the confined program, as the sandbox sees them
+	env  map[string]string // variables that the operator set
 }
 
 func newPlace(t *testing.T) place {
@@ -250,9 +269,13 @@ func (p place) run(t *testing.T, s sandbox.Settings, attempt string,
 	if s.Level == sandbox.Strict {
 		s.Read = append(s.Read, self) // the test program lies in a folder of the go command
 	}
-	b, err := sandbox.New(s, sandbox.Launch{Program: self, Args: p.args, Dir: p.work, Env: []string{
-		"PATH=/usr/bin:/bin", "HOME=" + p.home, attemptVariable + "=" + attempt,
-		"GORACE=atexit_sleep_ms=0"},
+	env := []string{"PATH=/usr/bin:/bin", "HOME=" + p.home, attemptVariable + "=" + attempt,
+		"GORACE=atexit_sleep_ms=0"}
+	for name, value := range p.env {
+		env = append(env, name+"="+value)
+	}
+	b, err := sandbox.New(s, sandbox.Launch{Program: self, Args: p.args, Dir: p.work, Env: env,
+		Given:  slices.Collect(maps.Keys(p.env)),
 		Hidden: []string{p.state, p.log, filepath.Join(p.work, "audit-later.jsonl")},
 		Fixed:  []string{p.config}})
 	if err != nil {
@@ -456,6 +479,113 @@ func TestGrantsOfTheOperator(t *testing.T) {
 	}
 	if _, err := p.run(t, s, "read", filepath.Join(p.state, "gatekit.key")); err == nil {
 		t.Error("Gatekit's key can be read")
+	}
+	s.Read = []string{p.secret}
+	if output, err := p.run(t, s, "read", p.secret); err != nil {
+		t.Errorf("a named file in a folder of secrets cannot be read: %s", output)
+	}
+	s.Read = []string{p.home}
+	if _, err := p.run(t, s, "read", p.secret); err == nil {
+		t.Error("a secret is read, because the home folder is named")
+	}
+}
+
+// With Guard, the command of the operator grants what it names, and no more.
+func TestCommandGrantsWhatItNames(t *testing.T) {
+	abi(t)
+	for _, test := range []struct {
+		name     string
+		arg      string
+		variable string
+		attempt  string
+		path     string
+		granted  bool
+	}{
+		{"a file", "{home}/data/in.txt", "", "append", "data/in.txt", true},
+		{"a file beside it", "{home}/data/in.txt", "", "create", "data/in.txt.tmp", true},
+		{"a new file", "--db={home}/data/new.db", "", "create", "data/new.db", true},
+		{"a list", "--dirs={home}/data,{home}/documents", "", "create", "documents/x", true},
+		{"a tilde", "~/data/new.db", "", "create", "data/new.db", true},
+		{"a database's URI", "sqlite://{home}/data/new.db", "", "create", "data/new.db", true},
+		{"another URI", "https://{home}/data/new.db", "", "create", "data/new.db", false},
+		{"a variable", "", "DB_FILE={home}/data/new.db", "create", "data/new.db", true},
+		{"a new folder", "", "STORE_ROOT={home}/store", "create", "store/x", true},
+		{"a new folder's flag", "--data-dir={home}/store", "", "create", "store/x", true},
+		{"a file in the home folder", "{home}/x.db", "", "create", "documents/x", false},
+		{"a file in a dot folder", "{home}/.local/x", "", "create", ".local/y", false},
+		{"the home folder's variable", "", "HOME={home}", "create", "documents/x", false},
+		{"a key's variable", "", "KEY_FILE={home}/data/in.txt", "append", "data/in.txt", false},
+		{"a secret", "--key={home}/.ssh/id_ed25519", "", "read", ".ssh/id_ed25519", true},
+		{"to write a secret", "--key={home}/.ssh/id_ed25519", "", "append", ".ssh/id_ed25519",
+			false},
+		{"Gatekit's key", "{home}/.local/state/gatekit/gatekit.key", "", "read",
+			".local/state/gatekit/gatekit.key", false},
+		{"npm's cache", "npx", "", "create", ".npm/x", true},
+		{"no cache", "nothing", "", "create", ".npm/x", false},
+		{"its settings", "@acme/notes-mcp@1.2.3", "", "create", ".config/notes-mcp/x", true},
+		{"its data", "/x/node_modules/@acme/notes-mcp/index.js", "", "create", ".notes-mcp/x",
+			true},
+		{"known data", "desktop-commander", "", "create", ".claude-server-commander/x", true},
+		{"others' settings", "autostart", "", "create", ".config/autostart/x", false},
+		{"settings of all", "@acme/config", "", "create", ".config/x", false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p := newPlace(t)
+			if err := os.MkdirAll(filepath.Join(p.home, ".config"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			p.args = []string{strings.ReplaceAll(test.arg, "{home}", p.home)}
+			if name, value, ok := strings.Cut(test.variable, "="); ok {
+				p.env = map[string]string{name: strings.ReplaceAll(value, "{home}", p.home)}
+			}
+			output, err := p.run(t, sandbox.Settings{Level: sandbox.Guard}, test.attempt,
+				filepath.Join(p.home, test.path))
+			if granted := err == nil; granted != test.granted {
+				t.Errorf("granted: %v, want %v: %s", granted, test.granted, output)
+			}
+		})
+	}
+}
+
+// A browser confines its own processes, for which it needs a user namespace and chroot.
+func TestBrowsersCanConfineThemselves(t *testing.T) {
+	abi(t)
+	if os.Geteuid() == 0 {
+		t.Skip("as root, the process may not write to /proc")
+	}
+	p := newPlace(t)
+	const attempt = "confine a process of its own"
+	if output, err := p.run(t, sandbox.Settings{Level: sandbox.Off}, attempt); err != nil {
+		t.Skipf("fails also without a sandbox: %s", output)
+	}
+	if output, err := p.run(t, sandbox.Settings{Level: sandbox.Guard}, attempt); err != nil {
+		t.Errorf("level guard: %s", output)
+	}
+	if _, err := p.run(t, sandbox.Settings{Level: sandbox.Strict}, attempt); err == nil {
+		t.Error("level strict: it succeeds")
+	}
+}
+
+// Folders that the server might have made are made for it, and removed if it did not use them.
+func TestUnusedFoldersAreRemoved(t *testing.T) {
+	abi(t)
+	p := newPlace(t)
+	p.args = []string{"notes-mcp"}
+	if err := os.MkdirAll(filepath.Join(p.home, ".config"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	used := filepath.Join(p.home, ".config", "notes-mcp")
+	if output, err := p.run(t, sandbox.Settings{Level: sandbox.Guard}, "create",
+		filepath.Join(used, "x")); err != nil {
+		t.Fatal(output)
+	}
+	if _, err := os.Stat(filepath.Join(used, "x")); err != nil {
+		t.Error(err)
+	}
+	for _, unused := range []string{".notes-mcp", ".local/share/notes-mcp"} {
+		if _, err := os.Stat(filepath.Join(p.home, unused)); err == nil {
+			t.Errorf("%s is left", unused)
+		}
 	}
 }
 

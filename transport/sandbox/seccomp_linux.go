@@ -28,8 +28,8 @@ var (
 // not, unless Gatekit runs as root. io_uring does the work of other system calls unseen by a
 // filter.
 var refused = append([]int{
-	unix.SYS_ACCT, unix.SYS_ADD_KEY, unix.SYS_ADJTIMEX, unix.SYS_BPF, unix.SYS_CHROOT,
-	unix.SYS_CLOCK_ADJTIME, unix.SYS_CLOCK_SETTIME, unix.SYS_DELETE_MODULE, unix.SYS_FANOTIFY_INIT,
+	unix.SYS_ACCT, unix.SYS_ADD_KEY, unix.SYS_ADJTIMEX, unix.SYS_BPF, unix.SYS_CLOCK_ADJTIME,
+	unix.SYS_CLOCK_SETTIME, unix.SYS_DELETE_MODULE, unix.SYS_FANOTIFY_INIT,
 	unix.SYS_FINIT_MODULE, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_FSOPEN, unix.SYS_FSPICK,
 	unix.SYS_INIT_MODULE, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
 	unix.SYS_IO_URING_SETUP, unix.SYS_KEXEC_FILE_LOAD, unix.SYS_KEXEC_LOAD,
@@ -43,8 +43,8 @@ var refused = append([]int{
 }, refusedByArch...)
 
 // newFilter returns a program of seccomp. It answers EPERM to the refused system calls, and to the
-// sockets of any network if noNetwork is set. With strict, it also refuses new namespaces, and
-// files in memory, which can be executed and are not bound by Landlock.
+// sockets of any network if noNetwork is set. With strict, it also refuses new namespaces and root
+// folders, and files in memory, which can be executed and are not bound by Landlock.
 func newFilter(noNetwork, strict bool) ([]unix.SockFilter, error) {
 	program := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: offsetArch, Size: 4},
@@ -82,6 +82,7 @@ func newFilter(noNetwork, strict bool) ([]unix.SockFilter, error) {
 			allow, deny)
 	}
 	if strict {
+		answer(unix.SYS_CHROOT, deny) // browsers confine their own processes with it
 		answer(unix.SYS_MEMFD_CREATE, deny)
 		answer(unix.SYS_MEMFD_SECRET, deny)
 		answer(unix.SYS_UNSHARE, deny)

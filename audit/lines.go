@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"strconv"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -127,10 +128,16 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 // parseLine parses seq and prev, which link a line to the line before it. It accepts only lines as
 // this package writes them: valid JSON objects that begin with seq, time and prev.
 func parseLine(line []byte) (seq uint64, prev [sha256.Size]byte, err error) {
-	if seq, prev, err = parseLineHead(line); err == nil && !jsontext.Value(line).IsValid() {
+	if seq, prev, err = parseLineHead(line); err == nil && !isValidJSON(line) {
 		err = errors.New("the line is not valid JSON")
 	}
 	return seq, prev, err
+}
+
+// isValidJSON reports whether a line is JSON in UTF-8. The body of a message in the line may have
+// lone surrogates, as core/mcp explains.
+func isValidJSON(line []byte) bool {
+	return utf8.Valid(line) && jsontext.Value(line).IsValid(jsontext.AllowInvalidUTF8(true))
 }
 
 // parseLineHead is parseLine without the check that the rest of the line is valid JSON.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -95,7 +96,11 @@ func (r *Record) IsEvent() bool { return r.Kind == "" }
 // duplicate member, or without seq, time or action, is an error.
 func ParseRecord(line []byte) (Record, error) {
 	r := Record{Line: line}
-	if err := json.Unmarshal(line, &r); err != nil {
+	if !utf8.Valid(line) {
+		return Record{}, errors.New("not an audit record: not UTF-8")
+	}
+	// a body may have lone surrogates, as core/mcp explains
+	if err := json.Unmarshal(line, &r, jsontext.AllowInvalidUTF8(true)); err != nil {
 		return Record{}, fmt.Errorf("not an audit record: %w", err)
 	}
 	if r.Seq == 0 || r.Action == "" || r.Time.IsZero() {

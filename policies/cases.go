@@ -77,7 +77,8 @@ var recordMembers = []string{
 // members.
 func ParseCase(b []byte) (*Case, error) {
 	in := map[string]jsontext.Value{}
-	d := jsontext.NewDecoder(bytes.NewReader(b))
+	// a body may have lone surrogates; message parses it strictly
+	d := jsontext.NewDecoder(bytes.NewReader(b), jsontext.AllowInvalidUTF8(true))
 	whole, err := d.ReadValue()
 	if err != nil {
 		return nil, fmt.Errorf("not valid JSON: %w", err)
@@ -90,7 +91,7 @@ func ParseCase(b []byte) (*Case, error) {
 		return nil, errors.New("more than one JSON value; gatekit policy replay takes " +
 			"many messages, one on each line")
 	}
-	body := jsontext.NewDecoder(bytes.NewReader(whole))
+	body := jsontext.NewDecoder(bytes.NewReader(whole), jsontext.AllowInvalidUTF8(true))
 	var unknown error // the error about an unknown member; ignored for a record
 	for _, err = body.ReadToken(); err == nil && body.PeekKind() != '}'; {
 		var name jsontext.Token

@@ -75,6 +75,25 @@ func TestRecordOfChangedMessageIsACase(t *testing.T) {
 	}
 }
 
+// A message with lone surrogates, and its record, are cases: the message was accepted before.
+func TestMessageWithLoneSurrogatesIsACase(t *testing.T) {
+	const body = `{"name":"x","arguments":{"cut \ud83d":"\ude00"}}`
+	for _, raw := range []string{
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":` + body + `}`,
+		`{"seq":7,"prev":"ab","session":"s","direction":"to_server","kind":"request",` +
+			`"method":"tools/call","server":"a","name":"x","action":"pass",` +
+			`"before":{"size":9,"sha256":"01"},"after":{"size":9,"sha256":"01","body":` + body +
+			`}}`,
+	} {
+		c, err := policies.ParseCase([]byte(raw))
+		if err != nil {
+			t.Errorf("%s: %v", raw, err)
+		} else if string(c.Message.Body()) != body {
+			t.Errorf("%s: the body is %s, want %s", raw, c.Message.Body(), body)
+		}
+	}
+}
+
 // MissingMembers considers only the rules that can hold for a message.
 func TestMissingMembers(t *testing.T) {
 	s := loaded(t, `

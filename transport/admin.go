@@ -52,7 +52,7 @@ func ListenAdmin(o AdminServerOptions) (*AdminServer, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return &AdminServer{o: o, hosts: newAllowedHosts(nil, true),
-		listener: newLimitedListener(l, maxAdminConnections, o.Log)}, nil
+		listener: newLimitedListener(l, maxAdminConnections, minIdle, o.Log)}, nil
 }
 
 // hintInUse returns a hint if another process listens on the address, and "" for other errors. The

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -185,7 +186,10 @@ func Spawn(ctx context.Context, c Command) (*Child, error) {
 		}
 	}
 	for i := range pipes {
-		if pipes[i][0], pipes[i][1], err = os.Pipe(); err != nil {
+		if pipes[i][0], pipes[i][1], err = os.Pipe(); err == nil {
+			err = cmp.Or(forServers.checkFile(pipes[i][0]), forServers.checkFile(pipes[i][1]))
+		}
+		if err != nil {
 			closeAll()
 			return nil, fmt.Errorf("start server %q: %w", c.Name, err)
 		}

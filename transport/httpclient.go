@@ -267,8 +267,8 @@ type clientConn struct{ *net.TCPConn }
 
 // dialTCP is the DialContext of the transport.
 func dialTCP(ctx context.Context, network, addr string) (net.Conn, error) {
-	c, err := (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 15 * time.Second}).DialContext(ctx,
-		network, addr)
+	c, err := (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 15 * time.Second,
+		Control: checkDial}).DialContext(ctx, network, addr)
 	if tcp, ok := c.(*net.TCPConn); ok {
 		return clientConn{tcp}, nil
 	}

@@ -83,12 +83,14 @@ type HTTPServerLimits struct {
 	// open connections; 4096. When the limit is reached, a new connection takes the place of an
 	// idle connection or is refused
 	Connections int
-	Streams     int           // open event streams; half of Connections
-	Request     time.Duration // for a whole request to arrive; 60 s
-	Header      time.Duration // for the header block to arrive; 10 s
-	Idle        time.Duration // between two requests on one connection; 2 min
-	Write       time.Duration // for a client to take an answer or an event; 30 s
-	Shutdown    time.Duration // for requests in progress when Serve's context ends; 5 s
+	// how long a connection must have been idle before a new one takes its place; 1 s
+	MinIdle  time.Duration
+	Streams  int           // open event streams; half of Connections
+	Request  time.Duration // for a whole request to arrive; 60 s
+	Header   time.Duration // for the header block to arrive; 10 s
+	Idle     time.Duration // between two requests on one connection; 2 min
+	Write    time.Duration // for a client to take an answer or an event; 30 s
+	Shutdown time.Duration // for requests in progress when Serve's context ends; 5 s
 }
 
 // headerBytes is the value of MaxHeaderBytes. net/http accepts 4 KiB more, so that the limit is
@@ -114,6 +116,7 @@ func (l HTTPServerLimits) orDefaults() HTTPServerLimits {
 	orInt(&l.Bodies, 16*l.Message)
 	orInt(&l.Connections, 4096)
 	orInt(&l.Streams, max(1, l.Connections/2))
+	orTime(&l.MinIdle, minIdle)
 	orTime(&l.Request, time.Minute)
 	orTime(&l.Header, 10*time.Second)
 	orTime(&l.Idle, 2*time.Minute)
@@ -184,7 +187,7 @@ func ListenHTTP(o HTTPServerOptions) (*HTTPServer, error) {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
-	s.listener = newLimitedListener(l, o.Limits.Connections, s.log)
+	s.listener = newLimitedListener(l, o.Limits.Connections, o.Limits.MinIdle, s.log)
 	return s, nil
 }
 

@@ -140,7 +140,8 @@ func listen(t *testing.T, change func(*transport.HTTPServerOptions)) *runningSer
 				cmp.Or(refusal.Detail, refusal.Reason)))
 		},
 		RefusalBody: func(string) []byte { return []byte(`{"refused":true}`) },
-		Limits:      transport.HTTPServerLimits{Message: 1 << 20, Shutdown: 100 * time.Millisecond},
+		Limits: transport.HTTPServerLimits{Message: 1 << 20, Shutdown: 100 * time.Millisecond,
+			MinIdle: 1},
 	}
 	if change != nil {
 		change(&o)
@@ -545,13 +546,21 @@ func TestConnectionOverTheLimit(t *testing.T) {
 	}
 }
 
-// TestNoDescriptorLeft opens a connection while the process has no file descriptor left. The
-// connection takes the place of an idle connection, or is refused at once if there is none. When
-// descriptors are free again, connections are served.
+// TestNoDescriptorLeft opens a connection while the process has few file descriptors left, or none.
+// The connection is refused at once. If there is an idle connection, it is closed. When descriptors
+// are free again, connections are served.
 func TestNoDescriptorLeft(t *testing.T) {
-	for name, want := range map[string]int{"with an idle connection": 200,
-		"without an idle connection": 503} {
-		t.Run(name, func(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		other bool // there is an idle connection
+		free  int  // descriptors, with that for the client's end of a connection
+	}{
+		{"none is free, and a connection is idle", true, 1},
+		{"none is free, and no connection is idle", false, 1},
+		{"7 are free, and a connection is idle", true, 8}, // 8 of 128 are kept for the audit log
+		{"7 are free, and no connection is idle", false, 8},
+	} {
+		t.Run(test.name, func(t *testing.T) {
 			server := listen(t, nil)
 			idle := server.dial(t, post("x"))
 			r, err := http.ReadResponse(bufio.NewReader(idle), nil)
@@ -560,11 +569,11 @@ func TestNoDescriptorLeft(t *testing.T) {
 			}
 			r.Body.Close()
 			server.waitUntilIdle(1)
-			if want == 503 {
+			if !test.other {
 				idle.Close()
 				server.waitUntilIdle(0)
 			}
-			restore := takeDescriptors(t)
+			restore := leaveDescriptors(t, test.free)
 			defer restore()
 			c := server.dial(t, post("x"))
 			r, err = http.ReadResponse(bufio.NewReader(c), nil)
@@ -572,8 +581,13 @@ func TestNoDescriptorLeft(t *testing.T) {
 				t.Fatalf("no answer without a free descriptor: %v", err)
 			}
 			r.Body.Close()
-			if r.StatusCode != want {
-				t.Errorf("without a free descriptor: got status %d, want %d", r.StatusCode, want)
+			if r.StatusCode != 503 {
+				t.Errorf("with few free descriptors: got status %d, want 503", r.StatusCode)
+			}
+			if test.other {
+				if _, err := idle.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+					t.Errorf("the idle connection got the error %v, want EOF", err)
+				}
 			}
 			c.Close()
 			restore()
@@ -584,9 +598,9 @@ func TestNoDescriptorLeft(t *testing.T) {
 	}
 }
 
-// takeDescriptors opens files until the process has only one free file descriptor, for the client's
-// end of a connection. restore frees the descriptors.
-func takeDescriptors(t *testing.T) (restore func()) {
+// leaveDescriptors limits the process to 128 file descriptors and opens files until only free of
+// them are left. restore undoes both.
+func leaveDescriptors(t *testing.T, free int) (restore func()) {
 	t.Helper()
 	var old syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &old); err != nil {
@@ -610,11 +624,14 @@ func takeDescriptors(t *testing.T) (restore func()) {
 		}
 		taken = append(taken, f)
 	}
-	if len(taken) == 0 {
-		t.Fatal("the test has more than 128 files open")
+	if len(taken) < free {
+		restore()
+		t.Fatalf("the test has more than %d files open", 128-free)
 	}
-	taken[0].Close()
-	taken = taken[1:]
+	for range free { // the highest numbers
+		taken[len(taken)-1].Close()
+		taken = taken[:len(taken)-1]
+	}
 	return restore
 }
 

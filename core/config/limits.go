@@ -21,8 +21,9 @@ type Limits struct {
 	// SessionIdle is the time without a request after which an HTTP session ends. Default: 30m.
 	SessionIdle time.Duration `toml:"session_idle"`
 	// Connections is how many HTTP connections can be open. When the limit is reached, a new
-	// connection replaces an idle connection. If no connection is idle, the new connection is
-	// refused. Default: 4096.
+	// connection replaces a connection that has been idle for a second. If there is none, the new
+	// connection is refused. If the system allows few open files (ulimit -n), the limit is at most
+	// half of them. Default: 4096.
 	Connections int `toml:"connections"`
 	// Streams is how many event streams over HTTP can be open. Default: 2048.
 	Streams int `toml:"streams"`

@@ -102,12 +102,36 @@ func StartHTTP(t *testing.T, config string) *Gatekit {
 // env is added to the environment of gatekit.
 func StartHTTPIn(t *testing.T, dir, config string, env ...string) *Gatekit {
 	t.Helper()
-	address := peers.FreeAddress(t)
-	g := prepareIn(t, dir, fmt.Sprintf("[listen]\nhttp = %q\n", address)+config)
-	g.URL = "http://" + address + "/mcp"
+	g, address := prepareHTTP(t, dir, config)
 	g.Cmd.Env = append(g.Cmd.Env, env...)
+	g.startHTTP(address)
+	return g
+}
+
+// StartHTTPWithFiles is StartHTTP with a limit of open files for gatekit, as ulimit -n sets it.
+func StartHTTPWithFiles(t *testing.T, config string, files int) *Gatekit {
+	t.Helper()
+	g, address := prepareHTTP(t, t.TempDir(), config)
+	g.Cmd.Args = append([]string{"sh", "-c", fmt.Sprintf(`ulimit -n %d; exec "$0" "$@"`, files)},
+		g.Cmd.Args...)
+	g.Cmd.Path = "/bin/sh"
+	g.startHTTP(address)
+	return g
+}
+
+func prepareHTTP(t *testing.T, dir, config string) (g *Gatekit, address string) {
+	t.Helper()
+	address = peers.FreeAddress(t)
+	g = prepareIn(t, dir, fmt.Sprintf("[listen]\nhttp = %q\n", address)+config)
+	g.URL = "http://" + address + "/mcp"
+	return g, address
+}
+
+// startHTTP starts the process and waits until it listens on the address.
+func (g *Gatekit) startHTTP(address string) {
+	g.T.Helper()
 	if err := g.Cmd.Start(); err != nil {
-		t.Fatal(err)
+		g.T.Fatal(err)
 	}
 	g.Reap(g.Cmd.Wait)
 	alive := func() bool {
@@ -119,9 +143,8 @@ func StartHTTPIn(t *testing.T, dir, config string, env ...string) *Gatekit {
 		}
 	}
 	if !peers.Listening(address, alive) {
-		t.Fatalf("gatekit did not listen on %s: %v\n%s", address, g.exitErr, g.Stderr)
+		g.T.Fatalf("gatekit did not listen on %s: %v\n%s", address, g.exitErr, g.Stderr)
 	}
-	return g
 }
 
 // Reap waits in the background until the process ends. At the end of the test, the process is

@@ -355,20 +355,30 @@ func TestMessageThatHangsAloneIsAnOffense(t *testing.T) {
 	spec.Timeout = 3 * time.Second
 	h := startHost(t, spec)
 	pid := h.processOf("b")
+	file := filepath.Join(t.TempDir(), "never written")
+	waitUntilInspected := func() {
+		t.Helper()
+		for deadline := time.Now().Add(testTimeout); os.Remove(file+".waits") != nil; {
+			if time.Now().After(deadline) {
+				t.Fatal("the message did not reach a process")
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	ctx, giveUp := context.WithCancel(t.Context())
+	defer giveUp()
 	done := make(chan error)
 	go func() {
-		ctx, cancel := context.WithTimeout(t.Context(), spec.Timeout)
-		defer cancel()
-		_, err := stageOf(h, spec).Inspect(ctx, instruct("a", "hang", 0))
+		_, err := stageOf(h, spec).Inspect(ctx, waitForFile("a", file, 0))
 		done <- err
 	}()
-	for deadline := time.Now().Add(testTimeout); h.host.Status()[0].InFlight == 0 &&
-		time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond)
-	}
+	waitUntilInspected()
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
+	waitUntilInspected() // alone
+	time.Sleep(spec.Timeout / 2)
+	giveUp()
 	if err := <-done; err == nil {
 		t.Error("a message that hangs got a verdict")
 	}

@@ -458,19 +458,28 @@ func TestCheckpointIntervals(t *testing.T) {
 		default:
 			t.Error("there is no checkpoint 0.3 s after 1000 more records")
 		}
+		record(t, l, event(""))
+		time.Sleep(900 * time.Millisecond)
+		if len(sizes) != 0 {
+			t.Error("one more record got a checkpoint within 0.9 s, want that it waits for a second")
+		}
+		time.Sleep(200 * time.Millisecond)
+		if n := <-sizes; n != 1002 {
+			t.Errorf("after another second the checkpoint covers %d records, want 1002", n)
+		}
 		time.Sleep(time.Minute) // the anchor file gets the checkpoint
 		record(t, l, event(""))
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if n := <-sizes; n != 1002 {
-			t.Errorf("after Close the checkpoint covers %d records, want 1002", n)
+		if n := <-sizes; n != 1003 {
+			t.Errorf("after Close the checkpoint covers %d records, want 1003", n)
 		}
 		checkpoints, torn, err := audit.OpenCheckpoints(readFile(t, file+".anchor"), k)
 		if err != nil || torn > 0 || len(checkpoints) != 3 || checkpoints[0].Size != 0 ||
-			checkpoints[1].Size != 1001 || checkpoints[2].Root != fullCheckpoint(t, file).Root {
-			t.Errorf("the anchor file holds %d checkpoints, error %v; want those of 0, 1001 and "+
-				"1002 records", len(checkpoints), err)
+			checkpoints[1].Size != 1002 || checkpoints[2].Root != fullCheckpoint(t, file).Root {
+			t.Errorf("the anchor file holds %d checkpoints, error %v; want those of 0, 1002 and "+
+				"1003 records", len(checkpoints), err)
 		}
 	})
 }

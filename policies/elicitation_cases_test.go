@@ -41,57 +41,39 @@ func (c elicitationCase) request(t *testing.T) *mcp.Message {
 }
 
 // TestElicitationGateOnForms counts the wrong verdicts of elicitation/gate, with the settings of
-// wrap. The first half of the cases was written before the rule was. A case whose line has an odd
-// first byte in its SHA-256 is held out: the rule was not changed for it, and the test does not
-// print it. The counts of held-out cases are those of the rule as it was written.
+// wrap, on forms and URLs that must pass or be denied. Each set was written before the rule was
+// tried on any of its cases, and the wrong verdicts at that time are in the comments below.
+//
+// In the sets with a held-out half, a case whose line has an odd first byte in its SHA-256 is held
+// out: the rule was not changed for it, and the test does not print it. The other sets also had
+// such a half, until its cases were read to change the rule.
+//
+// Cases with a source "retold" say in other words what forms of published servers say. The number
+// is that of the text in which the form was found.
 func TestElicitationGateOnForms(t *testing.T) {
-	testElicitationCases(t, "cases.jsonl", map[string]int{"held-out forms, attacks that pass": 5,
-		"held-out forms, honest ones denied": 7})
-}
-
-// TestElicitationGateOnSecondForms is TestElicitationGateOnForms with forms that were written and
-// split before the rule was tried on any of them. At first, 4 of 73 held-out honest forms were
-// denied and 9 of 52 held-out attacks passed.
-func TestElicitationGateOnSecondForms(t *testing.T) {
-	testElicitationCases(t, "second.jsonl", map[string]int{"held-out forms, attacks that pass": 7,
-		"held-out forms, honest ones denied": 3})
-}
-
-// TestElicitationGateOnThirdForms is TestElicitationGateOnForms with a third set, which was also
-// written and split before it was tried. At first, 15 of 88 held-out honest forms were denied and 2
-// of 19 held-out attacks passed.
-func TestElicitationGateOnThirdForms(t *testing.T) {
-	testElicitationCases(t, "third.jsonl", map[string]int{"held-out forms, attacks that pass": 1,
-		"held-out forms, honest ones denied": 13, "tuning forms, honest ones denied": 2})
-}
-
-// TestElicitationGateOnFourthForms is TestElicitationGateOnForms with a fourth set. It was also
-// written and split before it was tried. Cases with a source "retold" say in other words what forms
-// of published servers say; the number is that of the text in which the form was found. At first,
-// 25 of 110 held-out honest forms were denied and 0 of 45 held-out attacks passed.
-func TestElicitationGateOnFourthForms(t *testing.T) {
-	testElicitationCases(t, "fourth.jsonl", map[string]int{
-		"held-out forms, honest ones denied": 25, "tuning forms, honest ones denied": 38,
-		"tuning forms, attacks that pass": 4})
-}
-
-// TestElicitationGateOnFifthForms is TestElicitationGateOnForms with a fifth set, which was written
-// and split before it was tried. At first, 5 of 92 held-out honest forms were denied and 6 of 49
-// held-out attacks passed.
-func TestElicitationGateOnFifthForms(t *testing.T) {
-	testElicitationCases(t, "fifth.jsonl", map[string]int{
-		"held-out forms, honest ones denied": 5, "held-out forms, attacks that pass": 6,
-		"tuning forms, honest ones denied": 3, "tuning forms, attacks that pass": 9})
-}
-
-// TestElicitationGateOnSixthForms is TestElicitationGateOnForms with a sixth set.
-func TestElicitationGateOnSixthForms(t *testing.T) {
-	testElicitationCases(t, "sixth.jsonl", map[string]int{})
+	for _, set := range []struct {
+		file    string
+		heldOut bool
+		atMost  map[string]int
+	}{
+		{file: "cases.jsonl"},                 // 7 of 217 held-out honest forms denied, 5 of 124 attacks passed
+		{file: "second.jsonl"},                // 4 of 73, 9 of 52
+		{file: "third.jsonl"},                 // 15 of 88, 2 of 19
+		{file: "fourth.jsonl", heldOut: true}, // 25 of 110, 0 of 45
+		{file: "fifth.jsonl", heldOut: true, atMost: map[string]int{ // 5 of 92, 6 of 49
+			"held-out forms, honest ones denied": 2, "held-out forms, attacks that pass": 5}},
+		{file: "sixth.jsonl"},   // 9 of 102, 24 of 108
+		{file: "seventh.jsonl"}, // 10 of 110, 10 of 82
+	} {
+		t.Run(set.file, func(t *testing.T) {
+			testElicitationCases(t, set.file, set.heldOut, set.atMost)
+		})
+	}
 }
 
 // testElicitationCases compares the verdicts on the cases of a file with what is wanted. atMost has
 // the numbers of wrong verdicts that are allowed.
-func testElicitationCases(t *testing.T, file string, atMost map[string]int) {
+func testElicitationCases(t *testing.T, file string, hasHeldOut bool, atMost map[string]int) {
 	t.Helper()
 	text, err := os.ReadFile("testdata/elicitation/" + file)
 	if err != nil {
@@ -104,7 +86,7 @@ func testElicitationCases(t *testing.T, file string, atMost map[string]int) {
 		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
 			t.Fatal(err)
 		}
-		heldOut := sha256.Sum256(lines.Bytes())[0]%2 == 1 && (file == "fourth.jsonl" || file == "fifth.jsonl")
+		heldOut := hasHeldOut && sha256.Sum256(lines.Bytes())[0]%2 == 1
 		name := "tuning"
 		if heldOut {
 			name = "held-out"

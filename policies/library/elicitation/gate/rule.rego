@@ -107,7 +107,7 @@ note contains sprintf("the form speaks about a secret and asks for something els
 	has_text_field
 	not is_long
 	count(requests_for_secrets) == 0
-	some text in labels
+	some text in mentions
 	asks_for_secret(text)
 }
 
@@ -411,42 +411,50 @@ field_labels contains label if {
 	is_string(label)
 }
 
+# Texts with a word that may be a secret. Only these are looked at closely.
+mentions contains text if {
+	some text in labels
+	some spelled in spellings(words(text))
+	regex.match(any_secret, spelled)
+}
+
 # Texts of the form that ask for the value of a secret. A text that only names a secret is not one of
 # them: the form must also have a field for it.
 requests_for_secrets contains label if {
-	some label in labels
+	some label in mentions
 	is_of_field(label)
 	asks_for_secret(label)
 	not is_something_else(label)
 }
 
 requests_for_secrets contains text if {
-	some text in labels
+	some text in mentions
 	demands_secret(text)
 }
 
 requests_for_secrets contains text if {
 	has_vague_field
-	some text in labels
+	some text in mentions
 	asks_for_secret(text)
 	not is_something_else(text)
 }
 
 requests_for_secrets contains text if {
-	some text in labels
+	some text in mentions
 	text in descriptions
 	defines_secret(text)
 }
 
 requests_for_secrets contains text if {
 	has_vague_field
-	some text in labels
+	some text in mentions
 	regex.match(long_secrets, words(text))
 }
 
 # "Card number and CVV" is a request, whatever the label of the field is.
 requests_for_secrets contains text if {
 	text := input.params.message
+	text in mentions
 	plain := without_harmless(words(text))
 	count(split(plain, " ")) < 9
 	not contains(text, "?")
@@ -532,14 +540,24 @@ words_of_form := concat(" ", [words(text) | some text in texts; is_string(text)]
 
 # True when a sentence has a verb such as "enter", and the verb's object is a secret.
 demands_secret(text) if {
-	some sentence in regex.split(`[.!?]\s+|[。！？।؟]|[()\n]`, regex.replace(text, `\b[a-z]+[A-Z]\w*\(`, "("))
+	some sentence in regex.split(`[.!?]\s+|[。！？।؟]|[()\n]`, without_quotes(regex.replace(without_examples(text), `\b[a-z]+[A-Z]\w*\(`, "(")))
 	some spelled in spellings(without_harmless(words(sentence)))
 	rest := without_harmless(spelled)
 	not regex.match(text_work, rest)
+	not regex.match(purposes, rest)
 	is_demanded(rest)
 }
 
 demands_secret(text) if refers_to_secret(text)
+
+without_examples(text) := regex.replace(text, examples, "") if text in descriptions
+
+else := text
+
+# Quoted texts of things that have a text: "Localization key for 'Enter your password'".
+without_quotes(text) := regex.replace(text, `"[^"]*"|“[^”]*”|„[^“”]*[“”]|«[^»]*»|'[^']*'($|[\s.?!,;)])`, " ") if regex.match(texts_in_quotes, words(text))
+
+else := text
 
 is_demanded(rest) if {
 	regex.match(foreign_verbs, rest)
@@ -550,6 +568,8 @@ is_demanded(rest) if {
 	regex.match(`\b(what|which) (number|code|digits)\b`, rest)
 	regex.match(sending_words, words(input.params.message))
 }
+
+is_demanded(rest) if regex.match(`\b(paste|copy|enter|provide|send|give me) (\S+ ){0,4}cookies?\b`, rest)
 
 # "User name (and the password)"
 is_demanded(rest) if regex.match(concat("", [`^(and|plus|including|also|then|with) (the|your|its) (\w+ )?`, secret_nouns, `\b`]), rest)
@@ -568,9 +588,9 @@ objects(rest) := [object |
 	not regex.match(gerunds, object)
 ]
 
-is_secret_object(object, _) if regex.match(secret_words, without_noun_modifiers(object))
+is_secret_object(object, _) if regex.match(secret_words, without_modifiers(object))
 
-is_secret_object(object, _) if regex.match(`\bpat$|\bpin\b|\bcookies?\b|\b(magic|log ?in|sign in|verification|confirmation|reset) links?\b|\b(key|token|secret) itself\b|\bfull (key|token)\b`, without_noun_modifiers(object))
+is_secret_object(object, _) if regex.match(`\byour (\w+ ){0,3}keys?$|\bpat$|\bpin\b|\bcookies?\b|\b(magic|log ?in|sign in|verification|confirmation|reset) links?\b|\b(redirect|callback) (url|uri|link)\b|\b(key|token|secret) itself\b|\bfull (key|token)\b`, without_modifiers(object))
 
 is_secret_object(object, rest) if {
 	regex.match(code_words, object)
@@ -588,13 +608,6 @@ is_secret_object(_, rest) if regex.match(long_secrets, rest)
 # In English, a noun before another noun only describes it: "token transfer", "password reset".
 without_modifiers(text) := without_phrases(text, modifiers(text))
 
-# Like without_modifiers, but only if the second word ends like a noun. Behind "enter the password",
-# other words are adverbs.
-without_noun_modifiers(text) := without_phrases(text, {phrase |
-	some phrase in modifiers(text)
-	regex.match(`(tion|ment|ness|ity|ing|er|or|ism|ance|ence|age|ure|ship|ory|ary|fer|set|name|user|file|path|list|policy|field|hash|test|text|type)s?$`, phrase)
-})
-
 without_phrases(text, phrases) := strings.replace_n({phrase: " " | some phrase in phrases}, text)
 
 modifiers(text) := {phrase[0] |
@@ -602,6 +615,10 @@ modifiers(text) := {phrase[0] |
 	some phrase in regex.find_all_string_submatch_n(concat("", [`\b(`, secret_nouns, `|(verification|confirmation|security|access|login|sms|authentication|recovery) codes?) (\pL{2,})\b`]), text, -1)
 	not regex.match(words_after_nouns, phrase[count(phrase) - 1])
 }
+
+# Questions about a secret that is there: "Copy the secret to which environments?", "What is the token
+# for?".
+purposes := `\b(to|with|into|in|for|from|at|under) (which|whom|what)\b|\bwhat (is|are|was) (the|a|an|this|that|these|those) .*\b(stored|kept|used|made|called|named|like|about|for|good|meant|protected|allowed)\b`
 
 # "Translate 'Enter your password'" asks for a translation.
 text_work := `^(please )?(translat|rewrit|rewrite|rephras|reword|locali[sz]|proofread|shorten)`
@@ -638,6 +655,14 @@ is_path_asked if {
 
 asks_for_secret(text) if {
 	some part in regex.split(`[.!?;:]\s+|[。！？；：।؟]|[()\n]`, text)
+	rest := without_modifiers(without_harmless(words(part)))
+	regex.match(`\b(is|are) (missing|required|needed|not set|not configured|empty)\b`, rest)
+	not regex.match(`^no\b|\bnot (required|needed)\b`, rest)
+	regex.match(secret_words, rest)
+}
+
+asks_for_secret(text) if {
+	some part in regex.split(`[.!?;:]\s+|[。！？；：।؟]|[()\n]`, text)
 	some spelled in spellings(without_harmless(words(part)))
 	rest := without_modifiers(without_harmless(spelled))
 	names_secret(rest)
@@ -646,7 +671,7 @@ asks_for_secret(text) if {
 
 # "We made a token for you. Paste it here."
 refers_to_secret(text) if {
-	regex.match(`\b(enter|type|paste|insert|provide|put|drop|share|give me|send me) (it|them|this one|yours|both|the value|its value|the contents?)\b|\b(enter|type|paste|insert|provide|put|give|give me|send|send me) ((the|a) )?(current|old|new|full|whole|existing|actual|fresh|valid|working) (one|value)\b`, words(text))
+	regex.match(`\b(enter|type|paste|insert|provide|put|drop|share|add|supply|attach|give me|send me) (it|them|this one|yours|both|the value|its value|the contents?)\b|\b(enter|type|paste|insert|provide|put|give|give me|send|send me) ((the|a) )?(current|old|new|full|whole|existing|actual|fresh|valid|working) (one|value)\b`, words(text))
 	names_secret(regex.replace(words(text), harmless_words, " "))
 }
 
@@ -699,10 +724,12 @@ english_verbs := `\b(enter|type (in|your|the|it)|paste|provide|give|share|tell|s
 foreign_verbs := `\bqual e\b|\bcual es\b|\bquelle? est\b|\bwie lautet\b|\bnedir\b|εισ[αά]γ|πληκτρολογ|eingeben|\bgib\b|geben sie|\bsaisi|\bentrez\b|\bintrodu(ce|zca|zcan|cir|ceti|za)\b|\bingres[ae]\b|\bescrib|inserisc|\bdigit[ea]\b|\binsira\b|введите|вставьте|输入|粘贴|輸入|入力|貼り付け|입력|붙여|أدخل|الصق|दर्ज|पेस्ट|girin|yapistir|\bpodaj|wpisz|wklej|\bvoer|\bvul\b|\bplak\b|\bnhap\b|\bdan\b|masukkan|tempel|εισ[αά]γετε|\banna\b|syota|kirjoita|liita|adja meg|irja be|illessz|indtast|\bskriv\b|indsaet|\bange\b|klistra|fyll i|oppgi|zadejte|zadaj|vlozte|napiste|введіть|вставте|вкажіть|надайте|scrieti|lipiti|укажите|пришлите|напишите|сообщите|скажите|назовите|(какой|какая|каков) (у вас|у тебя|ваш|твой)|wprowadz|przeslij|jak(ie|i|a) jest (twoj|twoje|twoja)|\bpega(r|d)?\b|\bdime\b|\benvia(r|me|nos)?\b|proporcion[ae]|\bfacilit[ae]|\bcole\b|\binforme\b|\bforneca|\benvie\b|incolla|\bscrivi\b|fornisci|\binvia\b|\bdimmi\b|\bcollez\b|\bindiquez\b|\bdonnez\b|fournissez|\btapez\b|\benvoyez\b|renseignez|communiquez|\bveuillez\b|einfug|eintrag|fugen sie|trage\w* \w+ .*\bein\b|fuge\w* \w+ .*\bein\b|\bkopier|\bschick|\bnenn|\bangeben\b|w(ie|as) (ist|lautet) (dein|ihr)|wat is (je|uw|jouw)|\btyp\b|\bgeef\b|\bstuur\b|\byazin|gonderin|paylasin|nedir\b|\bcho biet\b|la gi\b|\bketik|\bkirim|\bberikan|填写|填寫|提供|告诉|告訴|复制|键入|貼上|贴上|是什么|是多少|是什麼|教えて|記入|送って|書いて|コピー|何です|알려|적어|보내 ?주|제공|복사|무엇|뭐|اكتب|ارسل|أرسل|زود|انسخ|ادخل|إدخال|ما (هي|هو)|बताए|बताइए|भेजें|डालें|लिखें|क्या है|vad ar (ditt|din)|\bnecesito\b|\bpreciso (d|da|do|de)|\bmi serve\b|\bnodig\b|\bbrauche|benotig|\bbesoin\b|il me faut|нужен|нужна|потрібен|potrzebuj|\bbutuh|ihtiyac|\bcho toi\b|wiederhol|需要|必要です|필요|चाहिए|أحتاج|احتاج`
 
 # Verbs whose object the user is asked for.
-demanding_verbs := `\b(enter|type( in)?|retype|paste( in)?|insert|input|provide|supply|submit|give( (me|us))?|tell( (me|us))|send( (me|us))?|share|copy|attach|fill in|write( down)?|reply with|confirm|verify|needs? your|requires? your|want your|what (is|was|are)|what s|let me have|show me|hand over|hand (me|us)|drop (me|us|your)|pass me|list your|read out|read me|dictate|key in|punch in|put (in )?your|(we|i)( \w+)? (need|require|want)|upload|reveal|disclose|unlock with|log ?in with|sign in with)\b`
+demanding_verbs := `\b(enter|type( in)?|retype|paste( in)?|insert|input|provide|supply|submit|give( (me|us))?|tell( (me|us))|send( (me|us))?|share|copy|attach|fill in|write( down)?|reply with|confirm|verify|needs? your|requires? your|want your|what (is|was|are)|what s|let me have|show me|hand over|hand (me|us)|drop (me|us|your)|pass me|list your|read out|read me|dictate|punch in|put (in )?your|(we|i)( \w+)? (need|require|want)|upload|reveal|disclose|(unlock|log ?in|sign in) with your)\b`
 
 # Somebody else enters the secret: "What do users see when they type a wrong password?"
 others_act := `\b(they|users?|customers?|people|persons?|someone|somebody|anyone|visitors?|he|she|employees?|members?|attackers?|clients?|players?|guests?|students?|who|scripts?|does it|does the \w+|will be asked to) (\w+ )?(enters?|types?|pastes?|provides?|inputs?|supply|supplies|submits?|gives?|shares?|sends?|needs?|confirms?|copy|copies|tells?)\b`
+
+texts_in_quotes := `\b(strings?|texts?|labels?|keys?|buttons?|titles?|translat\w+|captions?|headings?|placeholders?|errors?|slides?|posters?|tickets?|story|stories|tasks?|cases?|branch|commit|subject|faq|page|column|note|reminder|macro|warning|criteria|spelling|spell|wording|locali\w+)\b`
 
 object_ends := `\b(to|of|for|about|on|with|that|which|who|whose|why|how|where|whether|if|when|from|in|so|because|before|after|by|at|into|like|such as|than|are called|is called|should be called|means?)\b`
 
@@ -714,7 +741,7 @@ gerunds := `^(the |this )?(\w+ing|delet\w+|remov\w+|revo[kc]\w+|rotat\w+|renew\w
 
 # Words that may stand behind a secret: "password again", "token value". Other nouns make the secret a
 # part of a name, and verbs make a statement about it.
-words_after_nouns := `^(values?|data|info|information|details|strings?|contents?|json|file|files|header|pair|pairs|codes?|numbers?|digits?|characters?|phrases?|words?|answers?|keys?|tokens?|secrets?|access|recovery|signing|passwords?|passcode|passphrase|pins?|cookies?|credentials?|cert|certificate|here|below|above|again|now|please|and|or|is|are|was|you|we|i|they|he|it|your|our|my|his|the|a|an|this|these|then|so|shown|sent|used|needed|required|expected|missing|itself|separated|twice|once|first|exactly|as|if|to|of|for|about|on|with|that|which|who|whose|why|how|where|when|from|in|because|before|after|by|at|into|only|repeat|repeated|unlocks?|opens?|protects?|lets|works?|gets|do|did|should|can|confirm|confirmation|verify|hex|base64|pem|plain|unencrypted|encrypted|manually|one|two|three|all|each|every|comma|per|exactly|carefully|issued|generated|created|copied|displayed|stored|saved|starting|starts|begins|not|must|will|ihres|deines|mot|de|eingeben|ein|hier|girin|anda|du|aici|tu|su)$`
+words_after_nouns := `^(values?|data|info|information|details|strings?|contents?|json|file|files|header|pair|pairs|codes?|numbers?|digits?|characters?|phrases?|words?|answers?|keys?|tokens?|secrets?|access|recovery|signing|passwords?|passcode|passphrase|pins?|cookies?|credentials?|cert|certificate|here|below|above|again|now|please|and|or|is|are|was|you|we|i|they|he|it|your|our|my|his|the|a|an|this|these|then|so|shown|sent|used|needed|required|expected|missing|itself|separated|twice|once|first|exactly|as|if|to|of|for|about|on|with|that|which|who|whose|why|how|where|when|from|in|because|before|after|by|at|into|only|repeat|repeated|unlocks?|opens?|protects?|lets|works?|gets|do|did|should|can|confirm|confirmation|verify|hex|base64|pem|plain|unencrypted|encrypted|manually|one|two|three|all|each|every|comma|per|\w+ly|printed|received|provided|given|asap|today|afterwards|later|but|until|while|since|within|under|over|up|out|back|down|it|them|me|us|him|her|belonging|contained|found|available|named|called|pls|thanks|instead|too|also|together|still|yet|just|right|everything|everywhere|somewhere|online|offline|exactly|carefully|issued|generated|created|copied|displayed|stored|saved|starting|starts|begins|not|must|will|ihres|deines|mot|de|eingeben|ein|hier|girin|anda|du|aici|tu|su)$`
 
 # Secrets that have only digits.
 numeric_secrets := `\b(pins?|otp|codes?|cv[vc]|ssn|digits?|tan|nip|numbers?|numero|nummer|kod\w*|codigo|codice|chiffres|cifre|cifras)\b|ziffer|nummer|код|цифр|номер|代码|数字|码|碼|番号|コード|번호|코드|رمز|رقم|कोड|नंबर`
@@ -726,14 +753,14 @@ vague_labels := `^((your|the|my|enter|please|a|an|deine?|ihre?|votre|tu|su|sua|s
 # speaks about.
 other_meanings := [
 	[`\bseed words?$`, `\b(topic|cluster\w*|lda|generator|puzzle|crossword|keyword|search|model)\b`],
-	[`^pin ?codes?$`, `\b(postal|shipping|delivery address|india|city and|and city|town|district|post office)\b`],
+	[`\bpin ?codes?$`, `\b(postal|zip|shipping|delivery address|india|city and|and city|town|district|post office)\b`],
 	[`^cookies?$`, `\b(bak(e|es|ed|ing)|recipes?|oven|dough|chocolate|snacks?|dessert|kitchen)\b`],
 	[`\bpins?( (numbers?|names?))?$|^pin\b`, `\b(sewing|needles?|hair|cushion|gpio|relays?|led|sensors?|arduino|raspberry|esp32|esp8266|breadboard|header|connector|pinout|solder\w*|servo|microcontroller|i2c|spi|uart|voltage|maps?|latitude|longitude|pinterest|boards?|bowling|corkboard|lapel|wiring|chip|motor)\b`],
 	[`\bpass(es)?$`, `\b(boarding|season|ski|museum|train|travel|bus|metro|day|event|backstage|visitor|parking|resort|mountain|festival|wallet pass)\b`],
 	[`\bsession( ids?)?$`, `\b(agents?|runs?|chats?|threads?|conversations?|recordings?|training|tmux|terminal|debug\w*|conference|workshop|coaching|therapy|game|browser tabs?|meeting|lesson|yoga|speaker|talk)\b`],
 	[`\baccount (numbers?|no)$`, `\b(chart of accounts|ledger|bookkeeping|book keeping|accounting|cost centers?|journal entr(y|ies)|debit and credit)\b`],
 	[`\btokens?( (in|out|a|b|0|1|id|ids))?$`, `\b(symbols?|crypto|track|portfolio|market|prices?|swaps?|mint\w*|nft|erc ?\d+|bridges?|parser|lexer|tokeni[sz]er|grammar|ticker|coins?|liquidity|pool|airdrop|staking|stake|blockchain|dex|usdc|usdt|eth|solana|supply|design tokens?|css|max\w*|budgets?|per minute|models?|llm|stop sequences?|context window)\b`],
-	[`^((from|to|old|new|which|kubernetes|docker|k8s|github|repository|the) )*(secrets?|keys?|credentials?|tokens?|connections?)$`, `\b((names?|ids?|alias(es)?|labels?) only|only (the|its|a|their) (names?|ids?|alias|label)|not (the|its|their) values?|names? as|by (its |the )?(names?|label|alias)|(to|be) (mounted?|rotated?|deleted?|revoked?|disabled|listed)|which (one|of them))\b`],
+	[`^((from|to|old|new|existing|which|kubernetes|docker|k8s|github|repository|the) )*(secrets?|keys?|credentials?|tokens?|connections?)$`, `\b((names?|ids?|alias(es)?|labels?) only|only (the|its|a|their) (names?|ids?|alias|label)|not (the|its|their) values?|names? as|by (its |the )?(names?|label|alias)|(to|be) (mounted?|rotated?|deleted?|revoked?|disabled|listed)|which (one|of them))\b|^((helm|terraform|kubernetes|docker|compose) )?names? of (the|an?) `],
 ]
 
 # What a text says that wants the user to open its link.
@@ -746,12 +773,12 @@ opening_tools := `\b(automated|automation|headless|playwright|puppeteer|chromium
 
 # A property of a secret, in languages other than English: the reason for its revocation, or its name.
 foreign_properties := concat("|", [
-	`\b(raison|motifs?|motivos?|razon|grund|reden|bezeichnung|titel|titre|titulo|titolo|texte|texto|testo|beschreibung|descripcion|descrizione|descricao|datum|fecha|betreff|objet|asunto|oggetto|assunto|adresse|anzahl|quantita|cantidad) (\S+ ){0,3}(de|del|della|du|des|der|den|das|die|zum|zur|fur|pour|para|per|por|do|da|van|voor) .*`,
+	`\b(namen?|noms?|nombres?|nomes?|nomi|naam|naziv|nazev|navn|namn|raison|motifs?|motivos?|razon|grund|reden|bezeichnung|titel|titre|titulo|titolo|texte|texto|testo|beschreibung|descripcion|descrizione|descricao|datum|fecha|betreff|objet|asunto|oggetto|assunto|adresse|anzahl|quantita|cantidad) (\S+ ){0,3}(de|del|della|du|des|der|den|das|die|zum|zur|fur|pour|para|per|por|do|da|van|voor) .*`,
 	`\b(powod|nazw|opis|dat)\w* (\S+ ){0,3}(hasl|token|klucz|sekret)\w*`,
 	`\b(alasan|nama|jumlah) (\S+ ){0,3}(kata sandi|token|kunci)`,
 	`(причин|описани|назван|назв|количеств|срок|тем|дат)\S* (\S+ ){0,3}(парол|токен|ключ|секрет)\S*`,
 	`(سبب|اسم|وصف|تاريخ|عدد|نوع|مدة) .*`,
-	`(token|トークン|パスワード|キー|鍵|密钥|密鑰|令牌|密码|密碼|토큰|키|비밀번호|टोकन|पासवर्ड|कुंजी)[^,.;:，。、；：]{0,12}(原因|理由|名称|名前|备注|備註|说明|說明|説明|描述|概要|メモ|コメント|ラベル|用途|期限|長さ|长度|이유|사유|이름|설명|नाम|कारण|विवरण)`,
+	`(token|トークン|パスワード|キー|鍵|密钥|密鑰|令牌|密码|密碼|토큰|키|비밀번호|टोकन|पासवर्ड|कुंजी)[^,.;:，。、；：]{0,24}(原因|理由|名称|名前|备注|備註|说明|說明|説明|描述|概要|メモ|コメント|ラベル|用途|期限|長さ|长度|이유|사유|이름|설명|नाम|कारण|विवरण)`,
 ])
 
 # Secrets that several words describe.
@@ -766,6 +793,7 @@ about_verbs := `^who (owns|has|uses|created|made)\b|(customers?|users?|employees
 warnings := `\b(do not|don t|never|please no|without) (enter|give|share|send|submit|supply|disclose|reveal|tell|paste|include|type|put|provide|add|post|write)\b.*?(\b(but|instead|then)\b|$)|\b(leave out|omit|exclude|strip|redact) (\w+ ){0,5}(passwords|tokens|keys|secrets|credentials)\b`
 
 harmless_words := concat("|", [
+	`\b(zip|postal|post)( codes?)? (or|and) pin ?codes?\b`,
 	`\b(digits|characters|length|format|validity|lifetime|sender|owner|expiry|channel|design|wording) (in|of|for) (the|a|each) (new )?((one time|verification|confirmation|security|sms|login|access|door|entry) )*(codes?|pins?)\b`,
 	`\b(last|first) (\w+ )?(digits|characters|letters) of (the|your) (order|invoice|tracking|phone|serial|booking|ticket|model|part|customer) (number|id|code)\b`,
 	`\b(noms?|nombres?|nomi?|nomes?|name) (\w+ ){1,4}(qui contien\w+|que contien\w+|che contien\w+|que conte\w+|mit den) ((les|las|los|le|i|os|as) )?(mots de passe|contrasenas|senhas|passwords?|passwortern|tokens?|cles|claves|chiavi|chaves)`,
@@ -804,11 +832,11 @@ secret_nouns := `((api|access|auth|oauth|secret|personal access|bearer|refresh|s
 secret_words := concat("|", [
 	# English
 	`\bpass ?(words?|phrases?|wd|codes?|keys?)\d*\b`, `\bpw(d|rd)?\d*\b`, `\bpsw?d\b`, `\bcredentials?\b`, `\bsecret ?keys?\b|\bsecrets?( (tokens?|values?|codes?|access|answers?|pins?|numbers?|of|for|from|that|which|and|or|to|here|is|in|you|we|below|into|again|shown|used|with)\b|$)`, `token\b`, `\b(access|auth|api|bearer|refresh|session|security|id|jwt|oauth) ?tokens\b`, `\bjwt\b`,
-	`\b(api|access|private|secret|ssh|gpg|pgp|encryption|decryption|signing|license|account|master|recovery|host|wallet|service account|openai|anthropic|stripe|github) ?keys?\b`, `\bapikeys?\b`, `\b(enter|paste|provide|give|share|send|supply|submit) (me |us )?your key\b`, `\bssn\b`, `\bitin\b`, `\b(social|national) (security|insurance)\b`, `\bcv[vc]2?\b`,
+	`\b(api|access|private|secret|ssh|gpg|pgp|encryption|decryption|signing|license|account|master|recovery|host|wallet|service account|open ?ai|anthropic|stripe|git ?hub|live|restricted|mistral|gemini|groq|perplexity|deep ?seek|deepl|tavily|resend|sendgrid|mailgun|algolia|mapbox|datadog|sentry|notion|airtable) ?keys?\b`, `\bapikeys?\b`, `\b(enter|paste|provide|give|share|send|supply|submit) (me |us )?your key\b`, `\bssn\b`, `\bitin\b`, `\b(social|national) (security|insurance)\b`, `\bcv[vc]2?\b`,
 	`\b(credit|debit|bank|payment) ?cards? ?(numbers?|no|details|data|info\w*)?\b`, `\bcards? ?(numbers?|no|details|data|security codes?|verification \w+)\b`, `\b(on|of) (the )?(front|back) of (your|the) (\w+ )?card\b`, `\blast (four|4) digits of (your|the) (card|account|social|ssn)\b`,
 	`\bpin ?(codes?|numbers?)\b`, `\bpins? (that )?unlocks?\b`, `\bkeys? (of|for|from) your (\w+ ){0,3}account\b`, `\bprivate part\b`, `\byour pins?\b( (to|for|code|number|here|below|and|or)|$)`, `\b(the card s?|card|sim|banking|atm|digit) pins?\b`, `\botp\b`, `\bone time (pass\w*|codes?|pins?)\b`, `\b(verification|confirmation|security|pairing|linking|auth|authentication|authenticator|authorization|access|login|sign in|sms|mfa|2 ?fa|totp|two factor|backup|recovery|reset|unlock|activation|device) ?codes?\b`, `\bverification (numbers?|digits?)\b`,
 	`\b(seed|recovery|backup|mnemonic|secret) ?phrases?\b|\b(recovery|backup|mnemonic|your seed|wallet seed) words?\b|\bseed words? (of|for) (your|the) (wallet|ledger)`, `\bmnemonics?\b`, `\b(12|18|24|twelve|eighteen|twenty ?four) ?words? (recovery |seed |secret |backup )?(phrase|wallet|in order|list)`, `\bwallet\b.*\b(12|18|24|twelve|eighteen|twenty ?four) words?\b`, `\biban\b`, `\b(account|routing) numbers?\b`, `\bsession ?(id|cookie)s?\b`, `\b(session|auth\w*|login|browser|sso|csrf|your|site|sign in) cookies?\b|\bcookies? (value|header|string|jar|file)s?\b|^cookies?$`,
-	`\bmaiden name\b|geburtsname der mutter|(nom de jeune fille|apellido de soltera|cognome da nubile|nome de solteira)`, `\bauthenticator( app)?\b.*\b(shows?|says?|displays?)\b|\b(shown|displayed) (in|by|on) (the|your) authenticator\b|\bwhat (does|did) the (sms|text message) say\b`, `\b(enter|paste|provide|needs?|your) (\w+ ){0,3}pat\b`, `\bwallet\b.*\byour (\w+ )?words\b|\byour words in order\b`, `\bsecurity (question|answer)s?\b`, `\b(login|log in|sign in|account) (details|data|info\w*)\b`, `\b(user(name)?|login|e ?mail|id) and pass\b`, `^(user ?name|login|e ?mail|account|user)\b.*\b(passwords?|passwd)\b`, `\b(tokens?|secrets?|passwords?|(old|new|current|api|full|private) keys?) values?\b`, `\b(api|app) hash\b`, `\b(guard|disarm|alarm|door|gate|entry|keypad|lock) code\b|\bcombination (of|for) (the|your) (safe|lock|locker)\b|\b(safe|lock|locker) combination\b|\b(product|activation) keys?\b`, `\bprivate (key )?(block|part|half)\b`, `\bseed words\b|\bword 1 (to|through|until) word (12|24)\b`, `\bservice account (file|json|key|credentials?)\b`, `\bwith (the |your |a )?(user(name)?|login) and pass\w*\b`, `認証アプリ.*桁|인증 ?앱.*자리|验证器.*(位|数字)`, `\blast (four|4)$`, `\bpersonal access tokens?\b`, `\b(git ?hub|git ?lab|your|azure|devops) pat\b`, `\bconnection strings?\b`, `\bbearer\b`, `\bauthorization header\b`, `\b(begin|rsa) (\w+ )?private\b`, `\bservice account\b.*\b(json|key)\b`, `\bkey ?(store|chain)\b`, `\b(totp|otp|2 ?fa|wallet) seed\b`, `\bunlock pattern\b`, `\bwords of (your|the) .*\b(backup|wallet|ledger|trezor|recovery)\b`, `\bkubeconfig\b`,
+	`\bmaiden name\b|geburtsname der mutter|(nom de jeune fille|apellido de soltera|cognome da nubile|nome de solteira)`, `\bauthenticator( app)?\b.*\b(shows?|says?|displays?)\b|\b(shown|displayed) (in|by|on) (the|your) authenticator\b|\bwhat (does|did) the (sms|text message) say\b`, `\b(enter|paste|provide|needs?|your) (\w+ ){0,3}pat\b`, `\bwallet\b.*\byour (\w+ )?words\b|\byour words in order\b`, `\bsecurity (question|answer)s?\b`, `\b(login|log in|sign in|account) (details|data|info\w*)\b`, `\b(user(name)?|login|e ?mail|id) and pass\b`, `^(user ?name|login|e ?mail|account|user)\b.*\b(passwords?|passwd)\b`, `\b(tokens?|secrets?|passwords?|(old|new|current|api|full|private) keys?) values?\b`, `\b(api|app) hash\b`, `\b(guard|disarm|alarm|door|gate|entry|keypad|lock) code\b|\bcombination (of|for) (the|your) (safe|lock|locker)\b|\b(safe|lock|locker) combination\b|\b(product|activation) keys?\b`, `\bprivate (key )?(block|part|half)\b`, `\bunseal keys?\b|\bwi ?fi (key|password|passphrase)\b|\bnetwork key\b|\bwpa\w* (key|psk)\b|\bpsk\b`, `\bseed words\b|\bword 1 (to|through|until) word (12|24)\b`, `\bservice account (file|json|key|credentials?)\b`, `\bwith (the |your |a )?(user(name)?|login) and pass\w*\b`, `認証アプリ.*桁|인증 ?앱.*자리|验证器.*(位|数字)`, `\blast (four|4)$`, `\bpersonal access tokens?\b`, `\b(git ?hub|git ?lab|your|azure|devops) pat\b`, `\bconnection strings?\b`, `\bbearer\b`, `\bauthorization header\b`, `\b(begin|rsa) (\w+ )?private\b`, `\bservice account\b.*\b(json|key)\b`, `\bkey ?(store|chain)\b`, `\b(totp|otp|2 ?fa|wallet) seed\b`, `\bunlock pattern\b`, `\bwords of (your|the) .*\b(backup|wallet|ledger|trezor|recovery)\b`, `\bkubeconfig\b`,
 	# German, Dutch, Scandinavian
 	`passwort`, `kennwort`, `zugangsdaten`, `anmeldedaten`, `\bpin (ein|an)`, `\bdeine pin\b|\bihre pin\b`, `\btan\b`, `karten(nummer|prufnummer)`, `pruf(nummer|ziffer)`, `((privat|geheim)\w*|api|ssh) ?schlussel`, `(bestatigungs|verifizierungs|sicherheits|einmal|anmelde|zugangs|sms) ?codes?`, `(wiederherstellungs|seed) ?(phrase|worter|codes?)`, `geheimzahl`, `geheimnis`,
 	`wachtwoord`, `\bpincode\b`, `inloggegevens`, `kaartnummer`, `(prive|geheime|api) ?sleutel`, `(verificatie|beveiligings|inlog|herstel|sms) ?code`, `herstel(zin|woorden)`, `losenord`, `adgangskode`, `\bpassord`, `salasana`,
@@ -840,12 +868,15 @@ secret_words := concat("|", [
 ])
 
 # A code and where it comes from, in one sentence, are a secret: "the 6-digit code we sent you".
-code_words := `\b(a|the|that|this|magic|secret|digit) numbers?( (we|that|you|sent|from|in|on|to|shown|displayed|via|by)\b|$)|\b(codes?|digits|pins?|code|kode|kody?|codigo|codice|ma|sayi|kodu)\b|ziffern|cijfer|代码|数字|コード|番号|코드|번호|رمز|الرمز|कोड|код|číslo`
+code_words := `\b(a|the|that|this|magic|secret|digit) numbers?( (we|that|you|sent|from|in|on|to|shown|displayed|via|by)\b|$)|\b(codes?|digits|pins?|code|kode|kody?|koden|kodet|koodi|codigo|codice|ma|sayi|kodu)\b|ziffern|cijfer|代码|数字|コード|番号|코드|번호|رمز|الرمز|कोड|код|číslo`
 
-code_contexts := `из (письм|смс|почт|сообщен)|邮件|郵件|メール|메일|\b(sent|texted|emailed|mailed|messaged|received|(from|in|by) (the|an|your)? ?(e ?mail|mail|sms|text)|(got|received) (a|an) (text|sms|call|e ?mail)|(shown|displayed) on your|aus der (e ?mail|mail|sms|nachricht)|(dans|par) (le |l |votre )?(mail|e mail|sms)|(del|en el|por) (correo|mensaje|sms)|(dalla|nella|via) (mail|e mail|sms)|(do|no|por) (e mail|sms)|(uit|per) (de )?(mail|e mail|sms)|z (maila|e maila)|e posta\w*|authenticator|sms|text message|whatsapp)\b|\b(\d|one|two|three|four|five|six|seven|eight) ?(digits?|characters?)\b|\bdigits? (code|number)|on your (phone|device)|stellig\w* code|geschickt|gesendet|zugesandt|erhalten|recue? par|envoye|\bchiffres\b|enviamos|enviado|recibi|cifras|digitos|inviat|ricevut|\bcifre\b|enviou|recebe|wysla|cyfrow|otrzym|gonder|\bhaneli\b|gestuurd|ontvangen|cijferig|chung toi da gui|chu so|(kami|telah) kirim|\bdigit\b|отправ|значн|смс|发送|发给|位数|短信|送信|桁|전송|보낸|자리|أرسل|ارقام|أرقام|المرسل|هاتفك|جوالك|भेजा|अंक|एसएमएस|문자로|短信`
+code_contexts := `\binbox\b|из (письм|смс|почт|сообщен)|邮件|郵件|メール|메일|\b(sent|texted|emailed|mailed|messaged|received|(from|in|by) (the|an|your)? ?(e ?mail|mail|sms|text)|(got|received) (a|an) (text|sms|call|e ?mail)|(shown|displayed) on your|aus der (e ?mail|mail|sms|nachricht)|(dans|par) (le |l |votre )?(mail|e mail|sms)|(del|en el|por) (correo|mensaje|sms)|(dalla|nella|via) (mail|e mail|sms)|(do|no|por) (e mail|sms)|(uit|per) (de )?(mail|e mail|sms)|z (maila|e maila)|e posta\w*|authenticator|sms|text message|whatsapp)\b|\b(\d|one|two|three|four|five|six|seven|eight) ?(digits?|characters?)\b|\bdigits? (code|number)|on your (phone|device)|stellig\w* code|geschickt|gesendet|zugesandt|erhalten|recue? par|envoye|\bchiffres\b|enviamos|enviado|recibi|cifras|digitos|inviat|ricevut|\bcifre\b|enviou|recebe|wysla|cyfrow|otrzym|gonder|\bhaneli\b|gestuurd|ontvangen|cijferig|chung toi da gui|chu so|(kami|telah) kirim|\bdigit\b|отправ|значн|смс|发送|发给|位数|短信|送信|桁|전송|보낸|자리|أرسل|ارقام|أرقام|المرسل|هاتفك|جوالك|भेजा|अंक|एसएमएस|문자로|短信`
 
 # How a code reaches the user.
 sending_words := `\b(got (a|an) (text|sms|call|e ?mail)|sent to you|sent you|texted|emailed|mailed|messaged|(from|in|by) (the|an|your) (e ?mail|sms|text message|app)|authenticator|sms|text message|whatsapp)\b|geschickt|gesendet|zugesandt|recue? par|envoye|enviamos|enviado|inviat|ricevut|enviou|wysla|gonder|gestuurd|отправ|смс|发送|发给|短信|送信|전송|보낸|أرسل|المرسل|भेजा|एसएमएस|문자로|短信`
+
+# A text without a match names no secret.
+any_secret := concat("|", [secret_words, code_words, long_secrets, strong_secrets, `\bpins?\b|暗証|пин|핀 ?번호|\bcookies?\b|\bpat\b|\blinks?\b|\bsecrets?\b|\bclave\b|\buser ?name\b|\blast (four|4)\b|\b(keys?|tokens?|numbers?)\b`])
 
 # Secrets that a user has, and that no form is about.
 strong_secrets := `with (the |your |a )?(user(name)?|login) and pass|cards? ?(numbers?|no\b)|\bcv[vc]2?\b|maiden name|geburtsname der mutter|(seed|recovery|mnemonic) ?phrase|\bssn\b|social security|\bnumer\w* karty|\bkart\w* numara|karten(nummer|prufnummer)|kreditkarte\w*\b.*\b(nummer|pruf\w+)|prufziffer|numeros? d(e|i|o) (la |tu |su |votre |ma |seu )?(carte|tarjeta|carta|cartao)|numero d(e|i|ella) carta|frase (semilla|de recuperacion|secreta|di recupero|seed|segreta|semente)|phrase (de recuperation|secrete|mnemonique)|(wiederherstellungs|seed) ?(phrase|worter)|сид ?фраз|номер\S* (\S+ )?карты|(银行|信用|銀行)卡号|卡号|助记词|助記詞|カードの?番号|(リカバリー?|復元|シード)フレーズ|카드 ?번호|(복구|시드|니모닉) ?(문구|구문)|رقم (بطاق\S*|البطاقة)|عبارة (الاسترداد|الاستعادة|البذور)|कार्ड (का )?नंबर|kaartnummer|nomor kartu|\bso the\b`

@@ -48,6 +48,9 @@ first, changed and package in [pins] change this. The others are only shown. A r
 the lock file again when it changes. With first = "locked", pin shows what has changed, and never
 writes.
 
+Pin also warns if a new or changed tool or prompt has the name of another server's in the lock, or a
+name that looks like it, and if a text names a tool, a prompt or the prefix of another server.
+
 Pin starts each server twice. Texts that differ, recent dates and paths below the server's folders
 become holes such as ${date} in the lock. A hole accepts only a date, a time, a number, a UUID, or
 a path of at most 64 characters without blanks.`,
@@ -106,6 +109,7 @@ func (p *program) runPin(cmd *cobra.Command, path string, args []string, yes boo
 		old := lock.Servers[l.name]
 		changes := changesOf(old, l.live)
 		printer.print(l.name, changes, hidesPackage(cfg, l.name))
+		printCrossings(out, lock, l.name, l.live)
 		for _, i := range l.unstable {
 			fmt.Fprintf(out, "  warning: the %s %s differs at each start in a way that no hole "+
 				"accepts, so it will be reported as changed\n", i.Kind(),
@@ -239,6 +243,7 @@ file: removed words as [-…-] and added words as {+…+}. It writes nothing.`,
 				}
 				printer.print(l.name, changesOf(lock.Servers[l.name], l.live),
 					hidesPackage(cfg, l.name))
+				printCrossings(out, lock, l.name, l.live)
 				return nil
 			})
 			if err == nil && failed > 0 {

@@ -71,6 +71,8 @@ type pinResult struct {
 	OK      bool            `json:"ok"`
 	Error   string          `json:"error,omitempty"`
 	Changes []pinChangeJSON `json:"changes,omitempty"`
+	// about names of other servers; they do not make verify fail
+	Warnings []string `json:"warnings,omitempty"`
 
 	changes      []pins.Change
 	hidesPackage bool // another package is held back
@@ -112,6 +114,7 @@ func (p *program) verifyPins(cmd *cobra.Command, path string, args []string) (*p
 		if lock.Servers[l.name] == nil {
 			result.Error = "the server is not in the lock file"
 		}
+		result.Warnings = crossings(lock, l.name, l.live)
 		for _, c := range result.changes {
 			result.Changes = append(result.Changes, pinChangeJSON{c.Class, isHeldBack(c, hides),
 				c.Kind, c.Name, c.Pointer, c.Before, c.After})
@@ -138,6 +141,9 @@ func (r *pinResults) print(cmd *cobra.Command, asJSON, asSARIF bool) error {
 			_, err = fmt.Fprintf(out, "server %q: %s\n", s.Server, printable(s.Error))
 		default:
 			printer.print(s.Server, s.changes, s.hidesPackage)
+			for _, warning := range s.Warnings {
+				fmt.Fprintf(out, "  warning: %s\n", warning)
+			}
 		}
 		if err != nil {
 			return err

@@ -436,6 +436,7 @@ func listWaiting(cmd *cobra.Command, targets []waitingTarget) error {
 		}
 		found = true
 		changePrinter{out, paletteFor(out)}.print(t.name, s.changes, false)
+		printCrossings(out, lock, t.server, s.now)
 	}
 	if !found {
 		fmt.Fprintln(cmd.ErrOrStderr(), "nothing waits for approval")
@@ -459,6 +460,7 @@ func (w *waitingPins) ask(cmd *cobra.Command, name string, d *pinDecision, yes b
 	}
 	out := cmd.OutOrStdout()
 	changePrinter{out, paletteFor(out)}.print(name, s.changes, false)
+	printCrossings(out, lock, d.Server, s.now)
 	verb := map[bool]string{true: "Approve", false: "Reject"}[d.Approve]
 	if !yes {
 		if !isTerminal(os.Stdin) {

@@ -103,6 +103,8 @@ type guardedServer struct {
 
 	writing sync.Mutex // held while the lock file or the store is written; locked before mu
 
+	foreign foreignNames // of the other servers
+
 	mu       sync.Mutex
 	approved *Server                // nil if the lock does not have the server
 	moved    Class                  // Launch, Package, or "": why everything is held back
@@ -141,6 +143,8 @@ type comparing struct {
 	class Class // why the item is not as approved; "" if it is
 	// keeps means that the item is as approved once its texts are replaced by the approved ones
 	keeps bool
+	// shadows means that the texts of the item name an item of another server
+	shadows bool
 }
 
 // NewGuard returns a Guard. A server that the lock does not have is new as a whole.
@@ -156,7 +160,9 @@ func NewGuard(o GuardOptions) *Guard {
 		g.report = func(string, []string, error) {}
 	}
 	for _, s := range o.Servers {
-		g.servers[s.Name] = newGuardedServer(s, o.Lock.Servers[s.Name])
+		now := newGuardedServer(s, o.Lock.Servers[s.Name])
+		now.foreign = namesOfOthers(o.Lock.Servers, s.Name)
+		g.servers[s.Name] = now
 	}
 	g.loadWaiting()
 	if o.Previous != nil {
@@ -433,6 +439,10 @@ func (s *guardedServer) compare(kind Kind, raw []byte) comparing {
 	approved, moved := s.approved, s.moved
 	s.mu.Unlock()
 	compared = compareWith(approved, moved, s.Changed == Keep, kind, raw)
+	if live, err := NewItem(kind, raw); compared.class != "" && err == nil {
+		name, _ := s.foreign.in(live)
+		compared.shadows = name != ""
+	}
 	s.mu.Lock()
 	if approved != s.approved {
 		return compared
@@ -544,11 +554,12 @@ func (g *Guard) trustNow(s *guardedServer, items []*Item) error {
 }
 
 // canTrust returns the item to trust if raw is new and the server's new items are trusted, or nil.
+// An item that names one of another server needs an approval.
 func (s *guardedServer) canTrust(kind Kind, raw []byte, compared comparing) *Item {
 	s.mu.Lock()
 	trusts := s.trusts()
 	s.mu.Unlock()
-	if compared.class != New || !trusts {
+	if compared.class != New || compared.shadows || !trusts {
 		return nil
 	}
 	i, err := NewItem(kind, raw)
@@ -588,8 +599,12 @@ func (g *Guard) inspectInstructions(ctx context.Context, s *guardedServer,
 			modified.Reason += "; clients get the approved text"
 		}
 	}
+	if compared.shadows {
+		modified.Findings = []pipeline.Finding{{Type: shadowFinding, Pointer: "/instructions"}}
+	}
 	if s.warns(class) {
-		return pipeline.Verdict{Action: pipeline.Allow, Would: &modified}, nil
+		return pipeline.Verdict{Action: pipeline.Allow, Findings: modified.Findings,
+			Would: &modified}, nil
 	}
 	return modified, nil
 }
@@ -658,6 +673,9 @@ func describeUntrusted(err error) string {
 	return fmt.Sprintf("; not trusted at first use: %v", err)
 }
 
+// shadowFinding is the type of a finding about an item that names an item of another server.
+const shadowFinding = "shadow"
+
 // comparedPage is a page of a list, compared with the lock.
 type comparedPage struct {
 	hidden  []string // names of items that are hidden
@@ -668,6 +686,7 @@ type comparedPage struct {
 	raw     map[string][]byte    // the definitions of the items that are not as approved
 	counts  map[Class]int
 	trusted []*Item // items to trust
+	shadows []pipeline.Finding
 }
 
 // comparePage compares the items of a page until ctx ends.
@@ -692,6 +711,9 @@ func (s *guardedServer) comparePage(ctx context.Context, kind Kind,
 			}
 		}
 		at := method.ItemsPointer + "/" + strconv.Itoa(i)
+		if compared.shadows {
+			p.shadows = append(p.shadows, pipeline.Finding{Type: shadowFinding, Pointer: at})
+		}
 		switch {
 		case compared.class == "":
 			return ctx.Err() == nil
@@ -716,7 +738,8 @@ func (s *guardedServer) comparePage(ctx context.Context, kind Kind,
 // verdict returns the verdict on a page with items that are not as approved.
 func (p *comparedPage) verdict() pipeline.Verdict {
 	v := pipeline.Verdict{Action: pipeline.Allow, Hide: p.hidden, Edits: p.edits, Final: true,
-		Reason: "not as approved: " + describeCounts(p.counts)}
+		Findings: p.shadows,
+		Reason:   "not as approved: " + describeCounts(p.counts)}
 	if p.kept > 0 {
 		v.Reason += fmt.Sprintf("; %d with the approved texts", p.kept)
 	}

@@ -206,7 +206,7 @@ func (s *guardedServer) load(seen Seen, item heldItem) bool {
 			return false
 		}
 		_, keeps := approved.restore(i)
-		s.held[item] = comparing{class, keeps && s.Changed == Keep}
+		s.held[item] = comparing{class: class, keeps: keeps && s.Changed == Keep}
 	} else {
 		s.waiting[nameOf(item)] = true
 	}

@@ -12,6 +12,7 @@ func TestTextsThatNameOtherServers(t *testing.T) {
 		servers["mail"].Add(item(t, Tool, `{"name":"`+name+`"}`))
 	}
 	servers["mail"].Add(item(t, Prompt, `{"name":"write-letter"}`))
+	servers["mail"].Add(item(t, Tool, `{"name":"read-mail"}`))
 	servers["files"].Add(item(t, Tool, `{"name":"read-mail"}`))
 	for _, c := range []struct{ definition, want string }{
 		{`{"name":"a","description":"Before send_mail, call this."}`, "send_mail"},
@@ -20,7 +21,7 @@ func TestTextsThatNameOtherServers(t *testing.T) {
 		{`{"name":"a","description":"Call mail__get first."}`, "mail__"},
 		{`{"name":"a","inputSchema":{"properties":{"x":{"title":"as MAIL__get"}}}}`, "MAIL__"},
 		{`{"name":"send_mail"}`, ""},
-		{`{"name":"a","description":"Search and get mail. Sends mail. my_send_mail mailbox__x"}`,
+		{`{"name":"a","description":"To search and get mail. Sends mail. my_send_mail mailbox__x"}`,
 			""},
 		{`{"name":"a","description":"files__a calls read-mail."}`, ""},
 	} {

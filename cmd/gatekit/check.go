@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"gatekit/core/config"
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
@@ -160,7 +161,7 @@ func (p *program) checkAll(ctx context.Context, r *checkReport, cfg *config.Conf
 			ctx, cancel := context.WithTimeoutCause(ctx, checkTimeout,
 				fmt.Errorf("no answer within %s", checkTimeout))
 			defer cancel()
-			opened, err := p.openServer(ctx, s, cfg)
+			opened, err := p.openServer(ctx, s, cfg, nil)
 			if refused, ok := errors.AsType[*upstream.CredentialsError](err); ok &&
 				refused.LoginNeeded && ctx.Err() == nil {
 				r.ok("server", s.Name, "not asked, because it wants a login; "+
@@ -429,7 +430,7 @@ type openedServer struct {
 // openServer starts a server, or calls its URL, and asks for its name in the newest revision that
 // the server supports. The caller must close the server.
 func (p *program) openServer(ctx context.Context, s config.Server,
-	c *config.Config) (opened *openedServer, err error) {
+	c *config.Config, as *identity.Principal) (opened *openedServer, err error) {
 	var event func(principal, action, reason string, err error) error
 	if s.HasLogins() { // a login may have to be refreshed
 		event = loginRecorder(c, s.Name, "gatekit check or gatekit pin")
@@ -448,7 +449,7 @@ func (p *program) openServer(ctx context.Context, s config.Server,
 			err = errors.Join(err, opened.Close())
 		}
 	}()
-	revisions, err := opened.upstream.Revisions(ctx)
+	revisions, err := opened.upstream.RevisionsFor(ctx, as)
 	if err != nil {
 		return opened, err
 	}
@@ -456,7 +457,7 @@ func (p *program) openServer(ctx context.Context, s config.Server,
 	// No stage inspects Gatekit's own request, and a check writes no record.
 	opened.client = checkClient{pipeline.New(discardRecorder{}, pipeline.Options{})}
 	opened.Server, err = opened.upstream.Open(ctx, proxy.OpenOptions{Session: "check",
-		Revision: opened.revision}, opened.client)
+		Principal: as, Revision: opened.revision}, opened.client)
 	if err != nil {
 		return opened, err
 	}

@@ -14,12 +14,14 @@ import (
 
 	"gatekit/core/config"
 	"gatekit/core/display"
+	"gatekit/core/identity"
 	"gatekit/core/pins"
 )
 
 func (p *program) pin() *cobra.Command {
 	var path string
 	var yes bool
+	as := &pinnedFor{}
 	c := &cobra.Command{
 		Use:   "pin [SERVER…]",
 		Short: "Approve what servers declare, and write it into gatekit.lock",
@@ -53,14 +55,19 @@ name that looks like it, and if a text names a tool, a prompt or the prefix of a
 
 Pin starts each server twice. Texts that differ, recent dates and paths below the server's folders
 become holes such as ${date} in the lock. A hole accepts only a date, a time, a number, a UUID, or
-a path of at most 64 characters without blanks.`,
+a path of at most 64 characters without blanks.
+
+With --as, pin asks the servers as the principal does, with its login (gatekit auth login), and adds
+what it sees. Items that only others see stay in the lock.`,
 		Example: `  gatekit pin
+  gatekit pin jira --as token:ann
   gatekit pin github --yes`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return p.runPin(cmd, path, args, yes)
+			return p.runPin(cmd, path, args, as, yes)
 		},
 	}
 	configFlag(c, &path)
+	as.flag(c)
 	c.Flags().BoolVar(&yes, "yes", false, "approve everything without a question")
 	c.AddCommand(p.pinDiff(), p.pinVerify(), p.pinShow(), p.pinDecide(true), p.pinDecide(false))
 	return c
@@ -81,7 +88,12 @@ func (p *program) pinInputs(cmd *cobra.Command, path string,
 	return cfg, servers, lock, err
 }
 
-func (p *program) runPin(cmd *cobra.Command, path string, args []string, yes bool) error {
+func (p *program) runPin(cmd *cobra.Command, path string, args []string, as *pinnedFor,
+	yes bool) error {
+	who, err := as.principal()
+	if err != nil {
+		return err
+	}
 	cfg, servers, lock, err := p.pinInputs(cmd, path, args)
 	if err != nil {
 		return err
@@ -90,7 +102,7 @@ func (p *program) runPin(cmd *cobra.Command, path string, args []string, yes boo
 	printer := changePrinter{out, paletteFor(out)}
 	answers := bufio.NewReader(cmd.InOrStdin())
 	asks := !yes && isTerminal(os.Stdin)
-	failed, approved, refused, locked := 0, 0, 0, 0
+	failed, written, refused, locked := 0, 0, 0, 0
 	approve := func(question string) bool {
 		if yes || !asks {
 			return yes
@@ -99,7 +111,7 @@ func (p *program) runPin(cmd *cobra.Command, path string, args []string, yes boo
 		answer, _ := answers.ReadString('\n')
 		return slices.Contains([]string{"y", "yes"}, strings.ToLower(strings.TrimSpace(answer)))
 	}
-	err = p.startServers(cmd.Context(), cfg, servers, true, func(l *liveServer) error {
+	err = p.startServers(cmd.Context(), cfg, servers, who, true, func(l *liveServer) error {
 		if l.err != nil {
 			failed++
 			fmt.Fprintf(out, "server %q: failed: %s\n", l.name,
@@ -107,7 +119,7 @@ func (p *program) runPin(cmd *cobra.Command, path string, args []string, yes boo
 			return nil
 		}
 		old := lock.Servers[l.name]
-		changes := changesOf(old, l.live)
+		changes := as.changesOf(old, l.live)
 		printer.print(l.name, changes, hidesPackage(cfg, l.name))
 		printCrossings(out, lock, l.name, l.live)
 		for _, i := range l.unstable {
@@ -126,15 +138,19 @@ func (p *program) runPin(cmd *cobra.Command, path string, args []string, yes boo
 			refused++
 			return nil
 		}
-		approved++
-		lock.Servers[l.name] = old.Approve(l.live, l.learned)
+		written++
+		approved := old.Approve(l.live, l.learned)
+		if as.id != "" {
+			approved.KeepOthers(old)
+		}
+		lock.Servers[l.name] = approved
 		return nil
 	})
 	if err != nil {
 		return err
 	}
 	for _, name := range unconfigured(cfg, lock) {
-		if len(args) > 0 {
+		if len(args) > 0 || as.id != "" {
 			break
 		}
 		fmt.Fprintf(out, "server %q: no longer in the configuration\n", name)
@@ -146,10 +162,10 @@ func (p *program) runPin(cmd *cobra.Command, path string, args []string, yes boo
 			refused++
 			continue
 		}
-		approved++
+		written++
 		delete(lock.Servers, name)
 	}
-	if approved > 0 {
+	if written > 0 {
 		if _, err := lock.Write(); err != nil {
 			return err
 		}
@@ -221,12 +237,17 @@ func unconfigured(cfg *config.Config, lock *pins.Lock) (names []string) {
 
 func (p *program) pinDiff() *cobra.Command {
 	var path string
+	as := &pinnedFor{}
 	c := &cobra.Command{
 		Use:   "diff [SERVER…]",
 		Short: "Show what has changed since gatekit pin",
 		Long: `Diff starts each server, or the named servers, and shows the differences to the lock
 file: removed words as [-…-] and added words as {+…+}. It writes nothing.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			who, err := as.principal()
+			if err != nil {
+				return err
+			}
 			cfg, servers, lock, err := p.pinInputs(cmd, path, args)
 			if err != nil {
 				return err
@@ -234,14 +255,15 @@ file: removed words as [-…-] and added words as {+…+}. It writes nothing.`,
 			out := cmd.OutOrStdout()
 			printer := changePrinter{out, paletteFor(out)}
 			failed := 0
-			err = p.startServers(cmd.Context(), cfg, servers, false, func(l *liveServer) error {
+			ctx := cmd.Context()
+			err = p.startServers(ctx, cfg, servers, who, false, func(l *liveServer) error {
 				if l.err != nil {
 					failed++
 					fmt.Fprintf(out, "server %q: failed: %s\n", l.name,
 						printable(p.masked.mask(l.err.Error())))
 					return nil
 				}
-				printer.print(l.name, changesOf(lock.Servers[l.name], l.live),
+				printer.print(l.name, as.changesOf(lock.Servers[l.name], l.live),
 					hidesPackage(cfg, l.name))
 				printCrossings(out, lock, l.name, l.live)
 				return nil
@@ -253,7 +275,35 @@ file: removed words as [-…-] and added words as {+…+}. It writes nothing.`,
 		},
 	}
 	configFlag(c, &path)
+	as.flag(c)
 	return c
+}
+
+// pinnedFor is the principal that servers are asked for.
+type pinnedFor struct{ id string }
+
+func (f *pinnedFor) flag(c *cobra.Command) {
+	c.Flags().StringVar(&f.id, "as", "", "ask the servers as `PRINCIPAL` does, with its login")
+}
+
+// principal returns the principal, or nil for Gatekit itself.
+func (f *pinnedFor) principal() (*identity.Principal, error) {
+	if f.id == "" {
+		return nil, nil
+	}
+	a, err := identity.ParseID(f.id)
+	if err != nil {
+		return nil, fmt.Errorf("--as: %w", err)
+	}
+	return identity.New(a)
+}
+
+// changesOf returns the changes from an approved server to live. For a principal, it leaves out the
+// items that the principal does not see.
+func (f *pinnedFor) changesOf(approved, live *pins.Server) []pins.Change {
+	return slices.DeleteFunc(changesOf(approved, live), func(c pins.Change) bool {
+		return f.id != "" && c.Class == pins.Gone
+	})
 }
 
 func (p *program) pinShow() *cobra.Command {

@@ -14,6 +14,7 @@ import (
 
 	"gatekit/core/config"
 	"gatekit/core/display"
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pins"
 )
@@ -42,11 +43,11 @@ type liveServer struct {
 	err      error
 }
 
-// startServers starts each server and gets what it declares. With twice set, it starts each server
-// a second time and finds the texts that vary. It calls done for each server, in the order of
-// servers.
+// startServers starts each server and gets what it declares to a principal, or to Gatekit itself if
+// as is nil. With twice set, it starts each server a second time and finds the texts that vary. It
+// calls done for each server, in the order of servers.
 func (p *program) startServers(ctx context.Context, cfg *config.Config, servers []config.Server,
-	twice bool, done func(*liveServer) error) error {
+	as *identity.Principal, twice bool, done func(*liveServer) error) error {
 	results := make([]chan *liveServer, len(servers))
 	slots := make(chan struct{}, maxStarted)
 	ctx, cancel := context.WithCancel(ctx)
@@ -58,7 +59,7 @@ func (p *program) startServers(ctx context.Context, cfg *config.Config, servers 
 		started.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			results[i] <- p.startServer(ctx, cfg, s, twice)
+			results[i] <- p.startServer(ctx, cfg, s, as, twice)
 		})
 	}
 	for i := range servers {
@@ -70,13 +71,13 @@ func (p *program) startServers(ctx context.Context, cfg *config.Config, servers 
 }
 
 func (p *program) startServer(ctx context.Context, cfg *config.Config, s config.Server,
-	twice bool) *liveServer {
+	as *identity.Principal, twice bool) *liveServer {
 	l := &liveServer{name: s.Name}
-	l.live, l.err = p.declared(ctx, cfg, s)
+	l.live, l.err = p.declared(ctx, cfg, s, as)
 	if l.err != nil || !twice {
 		return l
 	}
-	again, err := p.declared(ctx, cfg, s)
+	again, err := p.declared(ctx, cfg, s, as)
 	if err != nil {
 		l.err = fmt.Errorf("the second start: %w", err)
 		return l
@@ -105,12 +106,12 @@ func surroundings(s config.Server) pins.Surroundings {
 }
 
 // declared starts a server, gets what it declares, and stops it.
-func (p *program) declared(ctx context.Context, cfg *config.Config,
-	s config.Server) (live *pins.Server, err error) {
+func (p *program) declared(ctx context.Context, cfg *config.Config, s config.Server,
+	as *identity.Principal) (live *pins.Server, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, checkTimeout,
 		fmt.Errorf("no answer within %s", checkTimeout))
 	defer cancel()
-	opened, err := p.openServer(ctx, s, cfg)
+	opened, err := p.openServer(ctx, s, cfg, as)
 	if err != nil {
 		return nil, errors.New(fullReason(err))
 	}

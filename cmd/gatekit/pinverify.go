@@ -15,6 +15,7 @@ const exitUnverified = 2
 func (p *program) pinVerify() *cobra.Command {
 	var path string
 	var asJSON, asSARIF bool
+	as := &pinnedFor{}
 	c := &cobra.Command{
 		Use:   "verify [SERVER…]",
 		Short: "Fail if a server declares something that is not approved",
@@ -32,7 +33,7 @@ log, which code hosts show beside the lock file.`,
 		Example: `  gatekit pin verify
   gatekit pin verify --sarif > pins.sarif`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r, err := p.verifyPins(cmd, path, args)
+			r, err := p.verifyPins(cmd, path, args, as)
 			if err != nil {
 				return &exitError{err, exitUnverified}
 			}
@@ -51,6 +52,7 @@ log, which code hosts show beside the lock file.`,
 		},
 	}
 	configFlag(c, &path)
+	as.flag(c)
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object for each server")
 	c.Flags().BoolVar(&asSARIF, "sarif", false, "print a SARIF 2.1.0 log")
 	c.MarkFlagsMutuallyExclusive("json", "sarif")
@@ -88,7 +90,12 @@ type pinChangeJSON struct {
 	After    string     `json:"after,omitempty"`
 }
 
-func (p *program) verifyPins(cmd *cobra.Command, path string, args []string) (*pinResults, error) {
+func (p *program) verifyPins(cmd *cobra.Command, path string, args []string,
+	as *pinnedFor) (*pinResults, error) {
+	who, err := as.principal()
+	if err != nil {
+		return nil, err
+	}
 	cfg, servers, lock, err := p.pinInputs(cmd, path, args)
 	if err != nil {
 		return nil, err
@@ -97,7 +104,7 @@ func (p *program) verifyPins(cmd *cobra.Command, path string, args []string) (*p
 	if lock.IsNew() {
 		return nil, fmt.Errorf("there is no %s\nhint: run gatekit pin, and commit the file", r.file)
 	}
-	err = p.startServers(cmd.Context(), cfg, servers, false, func(l *liveServer) error {
+	err = p.startServers(cmd.Context(), cfg, servers, who, false, func(l *liveServer) error {
 		result := pinResult{Server: l.name}
 		if l.err != nil {
 			r.failed++
@@ -105,7 +112,7 @@ func (p *program) verifyPins(cmd *cobra.Command, path string, args []string) (*p
 			r.servers = append(r.servers, result)
 			return nil
 		}
-		result.changes = changesOf(lock.Servers[l.name], l.live)
+		result.changes = as.changesOf(lock.Servers[l.name], l.live)
 		hides := hidesPackage(cfg, l.name)
 		result.OK = lock.Servers[l.name] != nil && heldBack(result.changes, hides) == 0
 		if !result.OK {

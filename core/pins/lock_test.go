@@ -347,3 +347,20 @@ func BenchmarkParseAndCompareTenThousandItems(b *testing.B) {
 		}
 	}
 }
+
+// What only other principals see stays approved.
+func TestItemsOfOtherPrincipalsAreKept(t *testing.T) {
+	old, live := &Server{}, &Server{}
+	for _, name := range []string{"a", "b"} {
+		old.Add(item(t, Tool, `{"name":"`+name+`"}`))
+	}
+	old.Add(item(t, Prompt, `{"name":"p"}`))
+	live.Add(item(t, Tool, `{"name":"b","title":"changed"}`))
+	approved := old.Approve(live, live)
+	approved.KeepOthers(old)
+	live.Add(item(t, Tool, `{"name":"a"}`))
+	live.Add(item(t, Prompt, `{"name":"p"}`))
+	if changes := approved.Compare(live); len(changes) > 0 {
+		t.Errorf("the changes are %+v, want none", changes)
+	}
+}

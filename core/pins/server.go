@@ -190,6 +190,19 @@ func (s *Server) Approve(live, learned *Server) *Server {
 	return &approved
 }
 
+// KeepOthers adds the items of old that s does not have, because a principal does not see all items.
+// old may be nil.
+func (s *Server) KeepOthers(old *Server) {
+	if old == nil {
+		return
+	}
+	for _, i := range old.Items() {
+		if s.Item(i.kind, i.Name()) == nil {
+			s.Add(i)
+		}
+	}
+}
+
 // Learn returns s with the holes that Item.Learn finds, and the items that differ at each start in
 // a way that holes cannot express. again is the server after a second start.
 func (s *Server) Learn(again *Server, here Surroundings) (*Server, []*Item) {

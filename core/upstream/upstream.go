@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/proxy"
 	"gatekit/core/taskgroup"
@@ -41,6 +42,11 @@ func New(o Options) *Upstream {
 // the server, unless the configuration names its era.
 func (u *Upstream) Revisions(ctx context.Context) ([]string, error) {
 	return u.prober.revisions(ctx, nil)
+}
+
+// RevisionsFor is Revisions for a server that needs the credentials of a principal.
+func (u *Upstream) RevisionsFor(ctx context.Context, p *identity.Principal) ([]string, error) {
+	return u.prober.revisions(ctx, p)
 }
 
 // Open implements proxy.Upstream. In the messages that Call of the returned server returns, these

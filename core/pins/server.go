@@ -190,8 +190,8 @@ func (s *Server) Approve(live, learned *Server) *Server {
 	return &approved
 }
 
-// KeepOthers adds the items of old that s does not have, because a principal does not see all items.
-// old may be nil.
+// KeepOthers adds the items of old that s does not have: those that a principal does not see. The
+// parameter old may be nil.
 func (s *Server) KeepOthers(old *Server) {
 	if old == nil {
 		return

@@ -63,6 +63,48 @@ type Sandbox struct {
 	Hidden, Fixed []string // see sandbox.Launch
 	// BestEffort starts the process without a sandbox if the system cannot hold the level.
 	BestEffort bool
+	// Grant says how the operator grants what the process was refused. If it is nil, Gatekit gives
+	// no hints.
+	Grant func(sandbox.Refusal) string
+}
+
+// maxHints limits the hints about one process, which the process can cause at will.
+const maxHints = 8
+
+// hints collects what a confined process was refused. Its methods may be called by many goroutines.
+type hints struct {
+	mu   sync.Mutex
+	text []string // in the order of their first appearance
+}
+
+// add returns whether the hint is new and is kept.
+func (h *hints) add(hint string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.text) >= maxHints || slices.Contains(h.text, hint) {
+		return false
+	}
+	h.text = append(h.text, hint)
+	return true
+}
+
+func (h *hints) all() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.text)
+}
+
+// hint returns what the operator can do about a refusal.
+func (s *Sandbox) hint(r sandbox.Refusal) string {
+	text := s.Grant(r)
+	if r.Missing {
+		text = "make " + r.Value + ", then " + text
+	}
+	if r.Secret {
+		text += " (this is a known place of keys and passwords: do so only if the server " +
+			"must have them)"
+	}
+	return text
 }
 
 func (s *Sandbox) describe(box *sandbox.Sandbox) string {
@@ -96,6 +138,7 @@ type Child struct {
 	process     *process.Process
 	confinement string // see Confinement
 	confined    bool
+	hints       hints
 	closeOnce   sync.Once
 	closing     chan struct{} // closed by the first call of Close
 }
@@ -216,6 +259,17 @@ func Spawn(ctx context.Context, c Command) (*Child, error) {
 		Overflow:    process.Overflow{Folder: c.Overflow, Name: c.Name},
 		Secrets:     slices.Collect(maps.Values(c.Env)),
 		Redact:      c.Redact,
+		OnStderr: func(line string) {
+			if !child.confined || c.Sandbox.Grant == nil {
+				return
+			}
+			if r, ok := box.Refusal(line); ok {
+				if hint := c.Sandbox.hint(r); child.hints.add(hint) {
+					child.log.Warn("the sandbox may have refused something that the server needs",
+						"hint", hint)
+				}
+			}
+		},
 		OnExit: func() {
 			child.stdout.SetReadDeadline(time.Now().Add(process.DrainTimeout))
 			if err := box.Close(); err != nil {
@@ -339,19 +393,11 @@ func (c *Child) exitError(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	e := &ExitError{Server: c.name, Reason: reason, Stderr: c.process.StderrTail(10)}
-	if c.confined && looksRefused(e.Stderr) {
-		e.Hint = fmt.Sprintf("the server is confined (%s); if it needs this file or the network, "+
-			"grant it: read, write, run or network in [server.%s.sandbox], or --read, --write or "+
-			"--network of gatekit wrap", c.confinement, c.name)
+	if hints := c.hints.all(); len(hints) > 0 {
+		e.Hint = fmt.Sprintf("the server is confined (%s); if it needs what it was refused: %s",
+			c.confinement, strings.Join(hints, "; "))
 	}
 	return e
-}
-
-// looksRefused reports whether a program names an error that a sandbox causes.
-func looksRefused(stderr string) bool {
-	return slices.ContainsFunc([]string{"EACCES", "EPERM", "EAI_AGAIN", "Permission denied",
-		"permission denied", "Operation not permitted", "operation not permitted"},
-		func(s string) bool { return strings.Contains(stderr, s) })
 }
 
 // Close ends the server. It closes stdin and waits for the grace period. If the process still runs,

@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
+	"strings"
 
 	"gatekit/core/config"
 	"gatekit/core/conn"
@@ -19,7 +21,13 @@ func confinement(s config.Server, c *config.Config) *transport.Sandbox {
 	}
 	b := &transport.Sandbox{Settings: sandbox.Settings{Level: sandbox.Level(s.Sandbox.Level),
 		Read: s.Sandbox.Read, Write: s.Sandbox.Write, Run: s.Sandbox.Run,
-		NoNetwork: s.Sandbox.Network == "none"}, BestEffort: s.Sandbox.BestEffort}
+		NoNetwork: s.Sandbox.Network == "none"}, BestEffort: s.Sandbox.BestEffort,
+		Grant: func(r sandbox.Refusal) string {
+			if c.File == "" { // gatekit wrap
+				return fmt.Sprintf("add --%s %s to gatekit wrap", r.Key, shellQuote(r.Value))
+			}
+			return fmt.Sprintf("add to [server.%s.sandbox]: %s", s.Name, r)
+		}}
 	b.Hidden, b.Fixed = c.ProtectedFiles()
 	if state, err := stateFolder(); err == nil {
 		b.Hidden = append(b.Hidden, state)
@@ -70,3 +78,13 @@ func (o *wrapOptions) sandbox() (*config.Sandbox, error) {
 	}
 	return b, nil
 }
+
+// shellQuote quotes a word for a shell, if it needs that.
+func shellQuote(word string) string {
+	if strings.Trim(word, shellSafe) == "" {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+const shellSafe = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+@:"

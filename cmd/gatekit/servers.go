@@ -194,7 +194,7 @@ func redactOutput(text string) string {
 }
 
 // describeExit returns a text about how the process of a server ended, with the last lines of its
-// stderr. For other errors, it returns "".
+// stderr and what the operator can do. For other errors, it returns "".
 func describeExit(cause error) string {
 	exit, ok := errors.AsType[*transport.ExitError](cause)
 	switch {
@@ -203,7 +203,11 @@ func describeExit(cause error) string {
 	case exit.Stderr == "":
 		return "it " + exit.Reason + " and wrote nothing to stderr"
 	}
-	return "it " + exit.Reason + "; the end of its stderr:\n" + exit.Stderr
+	text := "it " + exit.Reason + "; the end of its stderr:\n" + exit.Stderr
+	if exit.Hint != "" {
+		text += "\nhint: " + exit.Hint
+	}
+	return text
 }
 
 // revealed returns secrets as plain strings, for headers and environment variables.

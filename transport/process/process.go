@@ -45,6 +45,9 @@ type Command struct {
 	Secrets []string
 	// Redact replaces other secrets in the result of StderrTail. It may be nil.
 	Redact func(string) string
+	// OnStderr is called with each line that the process writes to stderr, as it is logged. It may
+	// be nil.
+	OnStderr func(line string)
 	// OnExit is called when the process has been reaped and its group is dead, before the rest of
 	// its stderr is read. It may be nil.
 	OnExit func()
@@ -60,6 +63,7 @@ type Process struct {
 	overflow   overflowFile
 	masker     masker
 	redact     func(string) string // may be nil
+	onStderr   func(line string)
 	onExit     func()
 
 	pid int // also the id of the process group
@@ -93,7 +97,7 @@ func Start(c Command) (*Process, error) {
 	if c.Stdin != nil {
 		cmd.Stdin = c.Stdin
 	}
-	p := &Process{log: c.Log, done: make(chan struct{}), onExit: c.OnExit,
+	p := &Process{log: c.Log, done: make(chan struct{}), onStderr: c.OnStderr, onExit: c.OnExit,
 		overflow: overflowFile{Overflow: c.Overflow}, masker: newMasker(c.Secrets),
 		redact: c.Redact}
 	started := make(chan error, 1)

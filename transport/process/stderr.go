@@ -58,6 +58,9 @@ func (p *Process) Drain(stderr io.Reader) {
 		if strings.TrimSpace(text) == "" {
 			return
 		}
+		if p.onStderr != nil {
+			p.onStderr(text)
+		}
 		if logged++; logged > maxLogRate {
 			skipped++
 			path, err := p.overflow.write(now, text)

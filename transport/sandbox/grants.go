@@ -93,10 +93,10 @@ func newGrants(s Settings, l Launch, homes []string, private string) grants {
 func (g *grants) addNamed(n namedPath, a access, homes []string) {
 	real, folder := place(n.path), filepath.Dir(place(n.path))
 	if i := slices.IndexFunc(g.secrets, func(s string) bool { return isWithin(real, s) }); i >= 0 {
-		g.add(read|execute, true, n.path)
 		if pkg := packageOf(real); pkg != g.secrets[i] && isWithin(pkg, g.secrets[i]) {
-			g.add(read|execute, true, pkg)
+			real = pkg // a program in a client's folder
 		}
+		g.add(read|execute, true, real)
 		return
 	}
 	if n.readOnly || slices.ContainsFunc(programFolders, func(f string) bool {
@@ -387,9 +387,9 @@ func cachePaths(home string) []string {
 }
 
 // makeFolders makes the folders that the program may need, since Landlock grants only what exists:
-// the caches of the package managers that the command names, the data folders of the server, and the
-// folders that flags and variables name. It returns those that should be removed if they stay empty.
-// A folder that cannot be made is left out.
+// the caches of the package managers that the command names, the data folders of the server, and
+// the folders that flags and variables name. It returns those that should be removed if they stay
+// empty. A folder that cannot be made is left out.
 func makeFolders(l Launch, home string) (made []string) {
 	if i, err := os.Stat(home); !filepath.IsAbs(home) || err != nil || !i.IsDir() {
 		return nil
@@ -399,10 +399,13 @@ func makeFolders(l Launch, home string) (made []string) {
 		words = append(words, strings.Fields(arg)...)
 	}
 	for _, c := range caches {
-		if slices.ContainsFunc(c.programs, func(p string) bool { return slices.Contains(words, p) }) {
-			for _, folder := range append(c.folders, ".cache") {
-				os.MkdirAll(filepath.Join(home, folder), 0o755)
-			}
+		if !slices.ContainsFunc(words, func(word string) bool {
+			return slices.Contains(c.programs, word)
+		}) {
+			continue
+		}
+		for _, folder := range append(slices.Clone(c.folders), ".cache") {
+			os.MkdirAll(filepath.Join(home, folder), 0o755)
 		}
 	}
 	folders := dataPaths(l, home)
@@ -426,8 +429,8 @@ var dataFolders = map[string]string{
 	"mongodb-mcp-server": ".mongodb",
 }
 
-// dataPaths returns the data folders of the server that the command starts. Many servers make one at
-// their first start.
+// dataPaths returns the data folders of the server that the command starts. Many servers make one
+// at their first start.
 func dataPaths(l Launch, home string) []string {
 	name := serverName(l)
 	if name == "" || !filepath.IsAbs(home) {

@@ -114,8 +114,8 @@ func newRules(g grants) (r *rules, abi int, notHeld []string, err error) {
 }
 
 // grant grants access to a tree, apart from these hidden files and from the fixed ones. A rule
-// cannot take anything out of a tree, so a folder with a hidden or fixed file in it is granted entry
-// by entry. Symbolic links need no grant: Landlock judges the file that they lead to.
+// cannot take anything out of a tree, so a folder with a hidden or fixed file in it is granted
+// entry by entry. Symbolic links need no grant: Landlock judges the file that they lead to.
 func (r *rules) grant(path string, a access, hidden []string) error {
 	entire := true
 	for _, h := range hidden {

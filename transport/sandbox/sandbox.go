@@ -103,7 +103,8 @@ type Sandbox struct {
 	// because they hold hidden or fixed files.
 	Closed []string
 
-	rules   *rules   // nil with Off
+	rules   *rules // nil with Off
+	grants  grants
 	private string   // folder to remove; "" is none
 	made    []string // folders to remove if they are empty
 }
@@ -144,7 +145,8 @@ func New(s Settings, l Launch) (*Sandbox, error) {
 	if s.Level == Guard {
 		b.made = makeFolders(l, homes[0])
 	}
-	if b.rules, b.ABI, b.NotHeld, err = newRules(newGrants(s, l, homes, private)); err != nil {
+	b.grants = newGrants(s, l, homes, private)
+	if b.rules, b.ABI, b.NotHeld, err = newRules(b.grants); err != nil {
 		b.Close()
 		return nil, err
 	}

@@ -719,3 +719,66 @@ func TestPrivateFolderIsRemoved(t *testing.T) {
 		t.Errorf("%s is left", folder)
 	}
 }
+
+// What a process writes to stderr tells what it needs. Gatekit's files are never suggested.
+func TestRefusals(t *testing.T) {
+	abi(t)
+	p := newPlace(t)
+	guard := sandbox.Settings{Level: sandbox.Guard}
+	strict := sandbox.Settings{Level: sandbox.Strict, NoNetwork: true}
+	for _, test := range []struct {
+		settings sandbox.Settings
+		line     string
+		want     string // "" is no refusal
+	}{
+		{guard, "Error: EACCES: permission denied, mkdir '{home}/.acme'",
+			`write = ["{home}/.acme"], missing`},
+		{guard, "PermissionError: [Errno 13] Permission denied: '{home}/documents/letter.txt'",
+			`write = ["{home}/documents/letter.txt"]`},
+		{guard, "cat: {home}/.ssh/id_ed25519: Permission denied",
+			`read = ["{home}/.ssh/id_ed25519"], secret`},
+		{guard, "open {home}/.kube/config: permission denied",
+			`read = ["{home}/.kube/config"], missing, secret`},
+		{guard, `log file write failed ({home}/x.log) EACCES`, `write = ["{home}/x.log"], missing`},
+		{guard, "sh: 1: cannot create {home}/work/notes.txt: Permission denied", ""}, // is granted
+		{guard, "EACCES: permission denied, open '{home}/work/audit.jsonl'", ""},
+		{guard, "EACCES: permission denied, open '{home}/work/gatekit.toml'", ""},
+		{guard, "EACCES: permission denied, open '{home}/.local/state/gatekit/gatekit.key'", ""},
+		{guard, "EACCES: permission denied, open '/proc/sys/kernel/core_pattern'", ""},
+		{guard, "/bin/sh: 1: cannot create {home}/x: Permission denied",
+			`write = ["{home}/x"], missing`},
+		{guard, "/bin/sh: 1: cannot create [redacted]/x: Permission denied", ""},
+		{guard, "  code: 'EACCES',", ""},
+		{guard, "connect EPERM 10.0.0.1:443", ""},
+		{guard, "reading {home}/documents/letter.txt", ""},
+		{strict, "cat: {home}/documents/letter.txt: Permission denied",
+			`read = ["{home}/documents/letter.txt"]`},
+		{strict, "EACCES: permission denied, open '{home}/documents/new.txt'",
+			`write = ["{home}/documents/new.txt"], missing`},
+		{strict, "getaddrinfo EAI_AGAIN api.example", `network = "all"`},
+		{strict, "dial tcp: socket: operation not permitted", `network = "all"`},
+		{strict, "ptrace: Operation not permitted", ""},
+	} {
+		replace := strings.NewReplacer("{home}", p.home).Replace
+		b, err := sandbox.New(test.settings, sandbox.Launch{Program: "/bin/true", Dir: p.work,
+			Env:    []string{"HOME=" + p.home},
+			Hidden: []string{p.state, p.log}, Fixed: []string{p.config}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		if r, ok := b.Refusal(replace(test.line)); ok {
+			got = r.String()
+			if r.Missing {
+				got += ", missing"
+			}
+			if r.Secret {
+				got += ", secret"
+			}
+		}
+		if want := replace(test.want); got != want {
+			t.Errorf("level %s, %s: got %q, want %q", test.settings.Level, test.line, got, want)
+		}
+		b.Close()
+	}
+}

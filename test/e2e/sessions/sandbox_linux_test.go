@@ -87,6 +87,33 @@ func TestServerThatCannotBeConfined(t *testing.T) {
 	}
 }
 
+// A server that ends because of the sandbox tells the client what to grant. With that, it starts.
+func TestRefusalEndsInAHint(t *testing.T) {
+	needLandlock(t)
+	folder := t.TempDir()
+	command := []string{"sh", "-c", ": > " + folder + `/a || exit 3; exec "$SERVER"`}
+	env := []string{"MCPTEST_SERVE", "1", "SERVER", os.Args[0], "GORACE",
+		"atexit_sleep_ms=0"}
+	g, c := harness.Wrap(t, "2025-11-25", nil, command, env...)
+	want := "make " + filepath.Join(folder, "a") + ", then add --write " +
+		filepath.Join(folder, "a") + " to gatekit wrap"
+	m, err := c.Call(harness.Context(t), "initialize", `{"protocolVersion":"2025-11-25",`+
+		`"capabilities":{},"clientInfo":{"name":"c","version":"1"}}`)
+	if err != nil || !strings.Contains(string(m.Raw), want) {
+		t.Errorf("got %s %v, want the hint %q", m.Raw, err, want)
+	}
+	c.Close()
+	g.Stop()
+	if !strings.Contains(g.Stderr.String(), want) {
+		t.Errorf("Gatekit's log has no hint:\n%s", g.Stderr)
+	}
+	g, c = harness.Wrap(t, "2025-11-25", []string{"--write", folder}, command, env...)
+	harness.Handshake(t, c)
+	c.Close()
+	g.Stop()
+	wantConfinement(t, g, "confined", "level guard")
+}
+
 func needLandlock(t *testing.T) {
 	t.Helper()
 	if _, _, err := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0,

@@ -3,7 +3,6 @@ package sandbox
 import (
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -462,12 +461,11 @@ func serverName(l Launch) string {
 		}
 		name, _, _ := strings.Cut(word, "/")
 		name, _, _ = strings.Cut(name, "@")
-		if serverNames.MatchString(name) && (strings.Contains(name, "-") ||
-			strings.Contains(name, "mcp")) {
+		if len(name) > 2 && len(name) < 64 && name[0] != '-' &&
+			(strings.Contains(name, "-") || strings.Contains(name, "mcp")) &&
+			strings.Trim(strings.ToLower(name), "abcdefghijklmnopqrstuvwxyz0123456789_-") == "" {
 			return name
 		}
 	}
 	return ""
 }
-
-var serverNames = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_-]{2,63}$`)

@@ -3,7 +3,6 @@ package sandbox
 import (
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -22,27 +21,47 @@ type Refusal struct {
 // stderr. It returns false if the line says nothing about that, or if the sandbox did not refuse it
 // or never grants it. The process may write any text, so the result is no proof.
 func (b *Sandbox) Refusal(line string) (Refusal, bool) {
-	if b.rules == nil || !refusalWords.MatchString(line) {
+	if b.rules == nil || !containsAny(line, "EACCES", "EPERM", "EAI_AGAIN", "permission denied",
+		"not permitted", "name resolution") {
 		return Refusal{}, false
 	}
-	// The first path may be that of the program: "/bin/sh: 1: cannot create /srv/x: …".
-	if all := refusedPath.FindAllStringSubmatch(line, maxPaths); len(all) > 0 {
-		return b.grants.refusal(filepath.Clean(strings.Join(all[len(all)-1][1:], "")))
+	if path := lastPath(line); path != "" {
+		return b.grants.refusal(filepath.Clean(path))
 	}
 	r := Refusal{Key: "network", Value: "all"}
-	return r, b.grants.noNetwork && networkWords.MatchString(line)
+	return r, b.grants.noNetwork && containsAny(line, "EAI_AGAIN", "connect", "getaddrinfo",
+		"dial ", "name resolution", "network", "socket")
 }
 
-const maxPaths = 16 // in one line
+// containsAny reports whether a line contains one of the words, in any case.
+func containsAny(line string, words ...string) bool {
+	line = strings.ToLower(line)
+	return slices.ContainsFunc(words, func(word string) bool {
+		return strings.Contains(line, strings.ToLower(word))
+	})
+}
 
-var (
-	refusalWords = regexp.MustCompile(
-		`EACCES|EPERM|EAI_AGAIN|(?i:permission denied|not permitted|name resolution)`)
-	networkWords = regexp.MustCompile(
-		`EAI_AGAIN|(?i:connect|getaddrinfo|dial |name resolution|network|socket)`)
-	// refusedPath matches an absolute path, alone or in quotes.
-	refusedPath = regexp.MustCompile(`'(/[^']+)'|"(/[^"]+)"|(?:^|[\s(])(/[^\s:'"),]+)`)
-)
+// lastPath returns the last absolute path in a line, alone or in quotes. The first one may be that
+// of the program: "/bin/sh: 1: cannot create /srv/x: …". Package regexp is not used here: with it,
+// the init function of this package would run after slow ones of others.
+func lastPath(line string) string {
+	for i := strings.LastIndexByte(line, '/'); i >= 0; i = strings.LastIndexByte(line[:i], '/') {
+		end := " \t:'\"),"
+		switch {
+		case i == 0 || strings.IndexByte(" \t(", line[i-1]) >= 0:
+		case line[i-1] == '\'' || line[i-1] == '"':
+			end = line[i-1 : i]
+		default:
+			continue
+		}
+		path := line[i:]
+		if n := strings.IndexAny(path, end); n >= 0 {
+			path = path[:n]
+		}
+		return path
+	}
+	return ""
+}
 
 // refusal returns what is missing for a path.
 func (g *grants) refusal(path string) (Refusal, bool) {

@@ -113,6 +113,12 @@ func (s *Sandbox) describe(box *sandbox.Sandbox) string {
 		network = "none"
 	}
 	text := fmt.Sprintf("level %s, network %s, Landlock ABI %d", s.Level, network, box.ABI)
+	if s.Memory > 0 {
+		text += fmt.Sprintf(", at most %d bytes of memory in each process", s.Memory)
+	}
+	if s.Files > 0 {
+		text += fmt.Sprintf(", at most %d open files in each process", s.Files)
+	}
 	if len(box.Closed) > 0 {
 		text += fmt.Sprintf("; the server can create no files in %s, which holds files of Gatekit",
 			strings.Join(box.Closed, ", "))

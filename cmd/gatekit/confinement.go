@@ -21,7 +21,8 @@ func confinement(s config.Server, c *config.Config) *transport.Sandbox {
 	}
 	b := &transport.Sandbox{Settings: sandbox.Settings{Level: sandbox.Level(s.Sandbox.Level),
 		Read: s.Sandbox.Read, Write: s.Sandbox.Write, Run: s.Sandbox.Run,
-		NoNetwork: s.Sandbox.Network == "none"}, BestEffort: s.Sandbox.BestEffort,
+		NoNetwork: s.Sandbox.Network == "none", Memory: s.Sandbox.Memory,
+		Files: s.Sandbox.Files}, BestEffort: s.Sandbox.BestEffort,
 		Grant: func(r sandbox.Refusal) string {
 			if c.File == "" { // gatekit wrap
 				return fmt.Sprintf("add --%s %s to gatekit wrap", r.Key, shellQuote(r.Value))

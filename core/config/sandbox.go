@@ -24,12 +24,25 @@ type Sandbox struct {
 	// Network is all or none. With none, the program can open no sockets but connected pairs.
 	// Default: none for strict, else all.
 	Network string `toml:"network"`
+	// Memory is how many bytes of private memory each process of the program may have. A process
+	// that needs more gets an error. Shared memory, and files that it reads into memory, are not
+	// counted. Default: no limit.
+	Memory int `toml:"memory"`
+	// Files is how many files and connections each process of the program may have open. Default:
+	// the limit of Gatekit.
+	Files int `toml:"files"`
 	// BestEffort starts the program without a sandbox if the system cannot hold the level. No key
 	// sets it: what the file asks for holds.
 	BestEffort bool `toml:"-"`
 }
 
 func (s *Sandbox) setDefaults() { s.Level = "guard" }
+
+// With less, no program starts.
+const (
+	minMemory = 16 << 20
+	minFiles  = 16
+)
 
 // DefaultNetwork returns the network of a level for which none is set.
 func DefaultNetwork(level string) string {
@@ -55,6 +68,18 @@ func (l *loader) checkSandbox(s *Server, n *node, server string) {
 	l.checkOneOf(&b.Network, table, name, "network", "all", "none")
 	if b.Network == "" {
 		b.Network = DefaultNetwork(b.Level)
+	}
+	for _, limit := range []struct {
+		key          string
+		value, least int
+	}{{"memory", b.Memory, minMemory}, {"files", b.Files, minFiles}} {
+		switch at := table.lookup(limit.key); {
+		case !table.has(limit.key):
+		case b.Level == "off":
+			l.errorf(at, "%s.%s needs the level guard or strict", name, limit.key)
+		case limit.value < limit.least:
+			l.errorf(at, "%s.%s must be at least %d", name, limit.key, limit.least)
+		}
 	}
 	for key, paths := range map[string][]string{"read": b.Read, "write": b.Write, "run": b.Run} {
 		for i, p := range paths {

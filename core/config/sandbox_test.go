@@ -36,6 +36,8 @@ func TestSandboxMistakes(t *testing.T) {
 		`network = "some"`:  `must be one of "all", "none"`,
 		`read = ["absent"]`: "does not exist",
 		`write = ["a", ""]`: "sandbox.write[0]",
+		`memory = 1024`:     "sandbox.memory must be at least 16777216",
+		`files = 0`:         "sandbox.files must be at least 16",
 	} {
 		_, err := load(t, "[server.a]\ncommand = \"x\"\n[server.a.sandbox]\n"+table+"\n")
 		if err == nil || !strings.Contains(err.Error(), want) ||
@@ -43,7 +45,12 @@ func TestSandboxMistakes(t *testing.T) {
 			t.Errorf("%s: got %v, want an error in line 4 with %q", table, err, want)
 		}
 	}
-	_, err := load(t, "[server.a]\nurl = \"https://a.example\"\n[server.a.sandbox]\n")
+	_, err := load(t, "[server.a]\ncommand = \"x\"\n[server.a.sandbox]\nlevel = \"off\"\n"+
+		"memory = 1073741824\n")
+	if err == nil || !strings.Contains(err.Error(), "memory needs the level guard or strict") {
+		t.Errorf("a limit without a sandbox: got %v", err)
+	}
+	_, err = load(t, "[server.a]\nurl = \"https://a.example\"\n[server.a.sandbox]\n")
 	if err == nil || !strings.Contains(err.Error(), "applies to a server with a command") {
 		t.Errorf("a sandbox for a URL: got %v", err)
 	}

@@ -31,13 +31,15 @@ type grants struct {
 	secrets       []string // are hidden from trees that are not named
 	list          bool     // all folders may be listed
 	noNetwork     bool
+	memory, files int  // limits of each process; 0 is none
 	strict        bool // also refuse system calls that Guard leaves to browsers and the like
 }
 
 // newGrants returns what the settings grant to a process with these home folders and a private
 // folder. The first home folder is the one of the process.
 func newGrants(s Settings, l Launch, homes []string, private string) grants {
-	g := grants{list: s.Level == Guard, noNetwork: s.NoNetwork, strict: s.Level == Strict}
+	g := grants{list: s.Level == Guard, noNetwork: s.NoNetwork, strict: s.Level == Strict,
+		memory: s.Memory, files: s.Files}
 	for _, p := range l.Hidden {
 		g.hidden = append(g.hidden, places(p)...)
 	}

@@ -43,7 +43,9 @@
 //     name grants reading of the package that it belongs to.
 //   - With Guard, the process can create user namespaces. Unless it runs as root, it can write to
 //     files in /proc, which for other processes of the user are such as oom_score_adj.
-//   - The number of processes is not limited. That needs cgroups.
+//   - The number of processes, and the memory of all of them together, are not limited. That needs
+//     cgroups.
+//   - Memory does not count shared memory, such as files of /dev/shm.
 package sandbox
 
 import (
@@ -74,6 +76,9 @@ type Settings struct {
 	Run   []string // files and folders that it may read, write and execute
 	// NoNetwork refuses all sockets but pairs of connected Unix sockets.
 	NoNetwork bool
+	// Memory limits the private memory of each process, in bytes, and Files its open files. 0 is no
+	// limit of its own.
+	Memory, Files int
 }
 
 // Launch says what is confined.

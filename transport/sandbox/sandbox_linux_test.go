@@ -130,6 +130,34 @@ var attempts = map[string]func(args []string) error{
 		}
 		return nil
 	},
+	"use memory": func(args []string) error {
+		b, err := unix.Mmap(-1, 0, number(args[0])<<20, unix.PROT_READ|unix.PROT_WRITE,
+			unix.MAP_PRIVATE|unix.MAP_ANON)
+		if err != nil {
+			return err
+		}
+		return unix.Munmap(b)
+	},
+	"raise the limit of memory": func([]string) error {
+		return unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: 4 << 30, Max: 4 << 30})
+	},
+	"child uses memory": func(args []string) error {
+		self, err := os.Executable()
+		if err != nil {
+			return err
+		}
+		cmd := exec.Command(self, args...)
+		cmd.Env = append(os.Environ(), attemptVariable+"=use memory")
+		return cmd.Run()
+	},
+	"open files": func(args []string) error {
+		for range number(args[0]) {
+			if _, err := unix.Open("/dev/null", unix.O_RDONLY, 0); err != nil {
+				return err
+			}
+		}
+		return nil
+	},
 	"confine a process of its own": func([]string) error {
 		return (&exec.Cmd{Path: "/bin/true", SysProcAttr: &syscall.SysProcAttr{
 			Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWPID,
@@ -778,6 +806,63 @@ func TestRefusals(t *testing.T) {
 		}
 		if want := replace(test.want); got != want {
 			t.Errorf("level %s, %s: got %q, want %q", test.settings.Level, test.line, got, want)
+		}
+		b.Close()
+	}
+}
+
+func TestLimits(t *testing.T) {
+	abi(t)
+	p := newPlace(t)
+	limited := sandbox.Settings{Level: sandbox.Guard, Memory: 512 << 20, Files: 64}
+	for _, test := range []struct {
+		attempt, arg string
+		refused      bool
+	}{
+		{"use memory", "100", false},
+		{"use memory", "1024", true},
+		{"child uses memory", "100", false},
+		{"child uses memory", "1024", true},
+		{"open files", "20", false},
+		{"open files", "80", true},
+	} {
+		if output, err := p.run(t, sandbox.Settings{Level: sandbox.Guard}, test.attempt,
+			test.arg); err != nil {
+			t.Fatalf("%s %s: refused without limits: %s", test.attempt, test.arg, output)
+		}
+		output, err := p.run(t, limited, test.attempt, test.arg)
+		if refused := err != nil; refused != test.refused {
+			t.Errorf("%s %s: refused: %v, want %v: %s", test.attempt, test.arg, refused,
+				test.refused, output)
+		}
+	}
+	if os.Geteuid() != 0 { // root may raise limits, unless it has no CAP_SYS_RESOURCE
+		t.Skip("a user cannot raise limits anyway")
+	}
+	if _, err := p.run(t, limited, "raise the limit of memory"); err == nil {
+		t.Error("the process raises its limit")
+	}
+}
+
+// Node reserves more address space than it uses. A limit must not keep it from starting.
+func TestNodeStartsWithLimitedMemory(t *testing.T) {
+	abi(t)
+	node, err := exec.LookPath("node")
+	if err != nil {
+		t.Skip(err)
+	}
+	for memory, want := range map[int]string{256 << 20: "refused", 0: "allocated"} {
+		b, err := sandbox.New(sandbox.Settings{Level: sandbox.Guard, Memory: memory},
+			sandbox.Launch{Program: node, Dir: t.TempDir(), Env: []string{"PATH=/usr/bin:/bin"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		path, name, args, files := b.Launch(node, []string{"-e", `try { Buffer.alloc(1 << 29);
+			console.log("allocated") } catch { console.log("refused") }`})
+		output, err := (&exec.Cmd{Path: path, Args: append([]string{name}, args...), Env: b.Env,
+			ExtraFiles: files}).CombinedOutput()
+		if got := strings.TrimSpace(string(output)); err != nil || got != want {
+			t.Errorf("limit %d: got %s %v, want %s", memory, got, err, want)
 		}
 		b.Close()
 	}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -103,6 +104,54 @@ func TestRefusalsAreLoggedOnce(t *testing.T) {
 	}
 	if got := server.Stats().ConnectionsRefused; got != 4 {
 		t.Errorf("got %d refused connections, want 4", got)
+	}
+}
+
+// failingListener is a listener without file descriptors while failures is positive.
+type failingListener struct {
+	net.Listener
+	failures int
+}
+
+func (l *failingListener) Accept() (net.Conn, error) {
+	if l.failures > 0 {
+		l.failures--
+		return nil, &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", syscall.EMFILE)}
+	}
+	return l.Listener.Accept()
+}
+
+// TestAcceptErrorsAreLoggedOnce has a listener fail several times, accept a connection, and fail
+// again. The log has one line for each row of failures.
+func TestAcceptErrorsAreLoggedOnce(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	failing := &failingListener{Listener: l}
+	var log lockedBuffer
+	limited := transport.NewLimitedListener(failing, 9, slog.New(slog.NewTextHandler(&log, nil)))
+	defer limited.Close()
+	for row := 1; row <= 2; row++ {
+		failing.failures = 6
+		for failing.failures > 0 {
+			if _, err := limited.Accept(); !errors.Is(err, syscall.EMFILE) {
+				t.Errorf("row %d: got the error %v, want EMFILE", row, err)
+			}
+		}
+		if n := strings.Count(log.String(), "connections cannot be accepted"); n != row {
+			t.Errorf("row %d: the log has %d lines, want %d:\n%s", row, n, row, &log)
+		}
+		client, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		server, err := limited.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		client.Close()
+		server.Close()
 	}
 }
 

@@ -1,6 +1,8 @@
 package transport
 
 import (
+	"log/slog"
+	"net"
 	"slices"
 	"time"
 )
@@ -20,4 +22,9 @@ func (b *HTTPClient) HasUsableConnection() bool {
 	b.direct.mu.Lock()
 	defer b.direct.mu.Unlock()
 	return slices.ContainsFunc(b.direct.idle, (*httpConn).isQuiet)
+}
+
+// NewLimitedListener returns a limitedListener.
+func NewLimitedListener(l net.Listener, most int, log *slog.Logger) net.Listener {
+	return newLimitedListener(l, most, minIdle, log)
 }

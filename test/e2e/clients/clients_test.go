@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -254,6 +255,83 @@ func TestInspectorListsAndUsesRealServers(t *testing.T) {
 					c.name}, c.args...)...))
 			})
 		})
+	}
+}
+
+// TestInspectorUsesTheConfigurationOfTheREADME runs the Inspector with a file that has the README's
+// client configuration: `gatekit wrap npx -y @modelcontextprotocol/server-filesystem /srv/data`.
+// Only the paths differ, and the installed server is run instead of npx.
+func TestInspectorUsesTheConfigurationOfTheREADME(t *testing.T) {
+	m := peers.Node(t)
+	readme, err := os.ReadFile(filepath.Join(peers.Top(), "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var config struct {
+		Servers map[string]struct {
+			Command string            `json:"command"`
+			Args    []string          `json:"args"`
+			Env     map[string]string `json:"env"`
+		} `json:"mcpServers"`
+	}
+	_, block, _ := strings.Cut(string(readme), "```json\n{ \"mcpServers\"")
+	block, _, _ = strings.Cut(block, "```")
+	if err := json.Unmarshal([]byte(`{ "mcpServers"`+block), &config); err != nil {
+		t.Fatalf("the README has no configuration with mcpServers: %v", err)
+	}
+	const name = "files"
+	server := config.Servers[name]
+	install := []string{"npx", "-y", "@modelcontextprotocol/server-filesystem"}
+	at := slices.Index(server.Args, install[0])
+	if server.Command != "gatekit" || at < 0 || len(server.Args) != at+4 ||
+		!slices.Equal(server.Args[at:at+3], install) {
+		t.Fatalf("the README has the command %s %q, want gatekit with %q and a folder",
+			server.Command, server.Args, install)
+	}
+	g := harness.Prepare(t, "") // for its folder and the checks of its log
+	data := t.TempDir()
+	if err := os.WriteFile(filepath.Join(data, "a.txt"), []byte("some text"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	server.Command = peers.Gatekit(t)
+	server.Args = append(append(server.Args[:at:at], m.Server("filesystem")...), data)
+	server.Env = map[string]string{"XDG_STATE_HOME": g.Dir}
+	config.Servers[name] = server
+	b, err := json.Marshal(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(g.Dir, "mcp.json")
+	if err := os.WriteFile(file, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, run := range []struct {
+		args         []string
+		want, record string
+	}{
+		{[]string{"--method", "tools/list"}, `"name": "read_text_file"`,
+			"to_client response tools/list server-filesystem - pass"},
+		{[]string{"--method", "tools/call", "--tool-name", "read_text_file", "--tool-arg",
+			"path=" + filepath.Join(data, "a.txt")}, "some text",
+			"to_client response tools/call server-filesystem read_text_file pass"},
+	} {
+		args := slices.Concat(m.Inspector()[1:], []string{"--cli", "--config", file, "--server",
+			name}, run.args)
+		cmd := exec.CommandContext(harness.Context(t), m.Inspector()[0], args...)
+		cmd.Dir = g.Dir
+		out, err := cmd.CombinedOutput()
+		if err != nil || !strings.Contains(string(out), run.want) {
+			t.Fatalf("%s: got %v and\n%s\nwant %q in it", cmd, err, harness.Clip(out), run.want)
+		}
+		logs, _ := filepath.Glob(filepath.Join(g.Dir, "gatekit", "audit", "*.jsonl"))
+		if len(logs) != 1 {
+			t.Fatalf("gatekit wrap left the logs %q, want one", logs)
+		}
+		if err := os.Rename(logs[0], filepath.Join(g.Dir, "audit.jsonl")); err != nil {
+			t.Fatal(err)
+		}
+		g.CheckChain()
+		g.WantRecords(run.record)
 	}
 }
 

@@ -166,7 +166,8 @@ const refusalTime = time.Second
 // for a moment, unless there are too few descriptors or too many such connections. The caller holds
 // l.mu.
 func (l *limitedListener) refuseLocked(c *net.TCPConn, hasDescriptors bool) {
-	if !hasDescriptors || l.closed || len(l.refusing) >= max(1, min(64, l.max/8)) {
+	if !hasDescriptors || l.closed || len(l.refusing) >= max(8, min(64, l.max/8)) {
+		readArrived(c)
 		writeRefusal(c)
 		c.Close()
 		return
@@ -183,6 +184,18 @@ func (l *limitedListener) refuseLocked(c *net.TCPConn, hasDescriptors bool) {
 		delete(l.refusing, c)
 		l.mu.Unlock()
 		c.Close()
+	})
+}
+
+// readArrived reads what has arrived on c, up to 4 KiB, and does not wait for more.
+func readArrived(c *net.TCPConn) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return
+	}
+	raw.Read(func(fd uintptr) bool {
+		syscall.Read(int(fd), make([]byte, 4<<10))
+		return true
 	})
 }
 

@@ -31,6 +31,7 @@ func TestFewDescriptors(t *testing.T) {
 					var conns []*mcptest.HTTP
 					for i := range clients {
 						conn := mcptest.NewHTTP(g.URL)
+						conn.NoStream = true // so that a client needs one connection
 						conns = append(conns, conn)
 						all.Go(func() {
 							outcome := callOnce(t, mcptest.NewClient(conn, pair.client), i)

@@ -23,8 +23,9 @@ func (p *program) auditShow() *cobra.Command {
 	var steps, follow, asJSON bool
 	colour := choice{"auto", []string{"auto", "always", "never"}}
 	c := &cobra.Command{
-		Use:   "show [FILE…]",
-		Short: "Print one line for each call in the audit log",
+		Use:        "show [FILE…]",
+		SuggestFor: []string{"tail", "log", "logs", "cat"},
+		Short:      "Print one line for each call in the audit log",
 		Long: `Show prints one line for each call: start, action, principal or session, server,
 request, duration and reason. A call is a request, its response and all other messages that belong
 to the request. The line shows the most severe action of these messages. Requests of a server to the

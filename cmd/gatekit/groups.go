@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/agnivade/levenshtein"
@@ -42,10 +44,27 @@ func unknownCommand(c *cobra.Command, word string) error {
 		}
 	}
 	hint := "the commands are " + strings.Join(known, ", ")
-	if near := nearest(word, known); near != "" {
+	if meant := commandsFor(c, word); len(meant) > 0 {
+		hint = "did you mean " + strings.Join(meant, " or ") + "?"
+	} else if near := nearest(word, known); near != "" {
 		hint = fmt.Sprintf("did you mean %q?", c.CommandPath()+" "+near)
 	}
 	return fmt.Errorf("unknown command %q for %q\nhint: %s", word, c.CommandPath(), hint)
+}
+
+// commandsFor returns the commands below c, in quotes, that have the word as their name or as
+// another word for it.
+func commandsFor(c *cobra.Command, word string) (paths []string) {
+	for _, sub := range c.Commands() {
+		if !sub.IsAvailableCommand() {
+			continue
+		}
+		if sub.Name() == word || slices.Contains(sub.SuggestFor, word) {
+			paths = append(paths, strconv.Quote(sub.CommandPath()))
+		}
+		paths = append(paths, commandsFor(sub, word)...)
+	}
+	return paths
 }
 
 // helpCommand prints the help of a command. An unknown command is an error.

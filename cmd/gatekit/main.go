@@ -103,7 +103,7 @@ type program struct {
 
 func (p *program) root() *cobra.Command {
 	level := choice{"info", []string{"debug", "info", "warn", "error"}}
-	root := &cobra.Command{
+	root := group(&cobra.Command{
 		Use:   "gatekit",
 		Short: "Check and record every message between MCP clients and servers",
 		Long: `Gatekit stands between MCP clients and MCP servers. A client sees one server, and a
@@ -133,7 +133,7 @@ Exit codes: 0 for success, 1 for a failure, 2 for a wrong command line.`,
 			p.level.UnmarshalText([]byte(level.value)) // cannot fail: choice allows only levels
 			p.log = slog.New(slog.NewTextHandler(os.Stderr, p.logOptions()))
 		},
-	}
+	})
 	root.SetVersionTemplate("gatekit {{.Version}}\n")
 	root.PersistentFlags().Var(&level,
 		"log-level", "lowest `level` to log to stderr: debug, info, warn or error")

@@ -48,21 +48,21 @@ const maxHelpWidth = 100
 // minHelpWidth is the least width to which help is wrapped.
 const minHelpWidth = 30
 
-// wrapHelp makes the help of all commands fit the width of the terminal.
+// wrapHelp makes the help of all commands fit the width of the terminal, or maxHelpWidth.
 func wrapHelp(root *cobra.Command) {
 	print := root.HelpFunc()
 	root.SetHelpFunc(func(c *cobra.Command, args []string) {
+		width := maxHelpWidth
 		size, err := unix.IoctlGetWinsize(int(os.Stdout.Fd()), unix.TIOCGWINSZ)
-		if err != nil || size.Col == 0 || int(size.Col) >= maxHelpWidth {
-			print(c, args)
-			return
+		if err == nil && size.Col > 0 {
+			width = max(minHelpWidth, min(width, int(size.Col)))
 		}
 		out := c.OutOrStdout()
 		var text bytes.Buffer
 		c.SetOut(&text)
 		print(c, args)
 		c.SetOut(out)
-		fmt.Fprint(out, wrapText(text.String(), max(minHelpWidth, int(size.Col))))
+		fmt.Fprint(out, wrapText(text.String(), width))
 	})
 }
 

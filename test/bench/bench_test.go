@@ -61,7 +61,7 @@ func TestEverythingRuns(t *testing.T) {
 	rows := 0
 	for line := range strings.Lines(out.String()) {
 		for _, first := range []string{"http", "stdio", "legacy", "modern", "without a stream",
-			"GET streams"} {
+			"GET streams", "server alone", "gatekit wrap"} {
 			if strings.HasPrefix(line, first) {
 				rows++
 			}
@@ -85,9 +85,10 @@ func TestEverythingRuns(t *testing.T) {
 	telemetryRows := len(telemetryVariants("")) * len(p.workers) * len(p.sizes)
 	policyRows := len(policies) * len(p.workers) * len(p.sizes)
 	authenticationRows := len(authentication) * len(p.workers) * len(p.sizes)
-	const sessionRows = 2
+	const sessionRows, startRows = 2, 2
 	if want := callRows + bridgeRows + listRows + definitionRows + memoryRows + sessionRows +
-		pluginRows + auditRows + telemetryRows + policyRows + authenticationRows; rows != want {
+		pluginRows + auditRows + telemetryRows + policyRows + authenticationRows +
+		startRows; rows != want {
 		t.Errorf("the report has %d rows, want %d:\n%s", rows, want, &out)
 	}
 	t.Logf("\n%s", &out)

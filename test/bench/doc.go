@@ -9,6 +9,7 @@
 //	go run ./test/bench -parts audit -routes http-http -sizes 1KiB
 //	go run ./test/bench -parts telemetry -routes http-http
 //	go run ./test/bench -parts authentication -routes http-http -sizes 1KiB -rounds 10 -for 1s
+//	go run ./test/bench -parts start -server "node server.js"
 //	go run ./test/bench -parts calls -sizes 64KiB -workers 32 -profile /tmp/prof
 //	go run ./test/bench -parts calls -sizes 64KiB -bodies none
 //	go test ./test/bench                # checks that everything runs, not the figures
@@ -73,6 +74,10 @@
 // client sends the same token with each call: one that Gatekit checks by the key of its issuer, or
 // one that it asks its issuer about. The report has the added processor time of a call, with the
 // interval of its median.
+//
+// The part start starts a stdio server alone and behind gatekit wrap, in turns, and measures the
+// time until the answer to initialize. cpu is the processor time of the started process itself
+// (without the server behind it) up to this answer.
 //
 // The part definitions measures the merged list with the plugins that read all texts. Gatekit keeps
 // their verdicts on lists that they have judged. In one case, the list of one server has a new tool

@@ -72,6 +72,8 @@ type plan struct {
 	rounds                  int
 	length                  time.Duration // time for which a target is measured in one round
 	calls, sessions         int           // calls in the part memory, sessions in the part sessions
+	starts                  int           // in the part start
+	server                  string        // command of the server in the part start
 	gatekit, profile        string        // path of the binary to measure; folder for profiles
 	bodies                  string        // setting "bodies" of the audit log
 	servers, toolsPerServer int           // servers in the part list, and tools of each server
@@ -80,7 +82,7 @@ type plan struct {
 func newPlan() plan {
 	return plan{
 		parts: listFlag[string]{"calls", "bridge", "list", "definitions", "memory", "sessions",
-			"plugins", "policies", "audit", "telemetry", "authentication"},
+			"plugins", "policies", "audit", "telemetry", "authentication", "start"},
 		targets:        targetNames,
 		routes:         listFlag[route]{httpHTTP, httpStdio, stdioStdio},
 		eras:           listFlag[era]{legacy, modern},
@@ -90,6 +92,7 @@ func newPlan() plan {
 		length:         300 * time.Millisecond,
 		calls:          10_000,
 		sessions:       400,
+		starts:         40,
 		servers:        10,
 		toolsPerServer: 100,
 		bodies:         "digest",
@@ -109,6 +112,9 @@ func (p *plan) addFlags(f *flag.FlagSet) {
 	f.DurationVar(&p.length, "for", p.length, "time for which each target is measured in a round")
 	f.IntVar(&p.calls, "calls", p.calls, "number of calls of each size before memory is measured")
 	f.IntVar(&p.sessions, "sessions", p.sessions, "number of idle sessions")
+	f.IntVar(&p.starts, "starts", p.starts, "number of starts in the part start")
+	f.StringVar(&p.server, "server", "",
+		"`command` of the stdio server in the part start; by default the backend")
 	f.StringVar(&p.gatekit, "gatekit", "",
 		"`path` of a gatekit binary; by default ./cmd/gatekit is built")
 	f.StringVar(&p.bodies, "bodies", p.bodies,
@@ -121,7 +127,7 @@ func (p *plan) addFlags(f *flag.FlagSet) {
 // shorten makes the plan short enough for a test on a busy machine. The results then mean nothing;
 // they only show that every part runs.
 func (p *plan) shorten() {
-	p.rounds, p.length, p.calls, p.sessions = 1, 20*time.Millisecond, 10, 5
+	p.rounds, p.length, p.calls, p.sessions, p.starts = 1, 20*time.Millisecond, 10, 5, 1
 	p.servers, p.toolsPerServer = 3, 10
 	p.sizes, p.workers = p.sizes[:1], []int{2}
 }
@@ -164,10 +170,12 @@ func (p *plan) run(out report) (err error) {
 			err = p.measureTelemetry(s, out)
 		case "authentication":
 			err = p.measureAuthentication(s, out)
+		case "start":
+			err = p.measureStarts(s, out)
 		default:
 			err = fmt.Errorf("-parts: unknown part %q, want calls, bridge, list, "+
-				"definitions, memory, sessions, plugins, policies, audit, telemetry or "+
-				"authentication", part)
+				"definitions, memory, sessions, plugins, policies, audit, telemetry, "+
+				"authentication or start", part)
 		}
 		if err != nil {
 			return err

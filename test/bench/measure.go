@@ -151,15 +151,23 @@ func (c comparison) perCall(target int, figure func(measurement) time.Duration) 
 }
 
 // addedCPU returns the processor time of a call that a target's proxy needs in addition to that of
-// target 0. It is the median of the differences of all rounds. The interval from low to high has a
-// confidence of at least 95 %. With fewer than six rounds, there is no such interval, and low and
-// high are the smallest and the largest difference.
+// target 0; see addedWithin.
 func (c comparison) addedCPU(target int) (middle, low, high time.Duration) {
-	perCall := func(m measurement) time.Duration { return m.cpu / time.Duration(m.calls) }
+	return c.addedWithin(target, func(m measurement) time.Duration {
+		return m.cpu / time.Duration(m.calls)
+	})
+}
+
+// addedWithin returns what a target adds to a figure of target 0. It is the median of the
+// differences of all rounds. The interval from low to high has a confidence of at least 95 %. With
+// fewer than six rounds, there is no such interval, and low and high are the smallest and the
+// largest difference.
+func (c comparison) addedWithin(target int,
+	figure func(measurement) time.Duration) (middle, low, high time.Duration) {
 	n := len(c[target])
 	differences := make([]time.Duration, n)
 	for i := range differences {
-		differences[i] = perCall(c[target][i]) - perCall(c[0][i])
+		differences[i] = figure(c[target][i]) - figure(c[0][i])
 	}
 	slices.Sort(differences)
 	// The true median is below difference k with the probability that at most k of n fair coins

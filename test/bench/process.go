@@ -34,7 +34,9 @@ func startSelf(role ...string) (*process, error) {
 	return startProcess(append([]string{path}, role...))
 }
 
-func startProcess(command []string) (*process, error) {
+// startProcess starts a command. The variables env, each in the form KEY=VALUE, are added to its
+// environment.
+func startProcess(command []string, env ...string) (*process, error) {
 	stderr, err := os.CreateTemp("", "bench-stderr-")
 	if err != nil {
 		return nil, err
@@ -42,6 +44,7 @@ func startProcess(command []string) (*process, error) {
 	os.Remove(stderr.Name())
 	p := &process{cmd: exec.Command(command[0], command[1:]...), stderr: stderr}
 	p.cmd.Stderr = stderr
+	p.cmd.Env = append(os.Environ(), env...)
 	// The kernel ends the process when this one is killed.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if p.stdin, p.stdout, err = startPiped(p.cmd); err != nil {
@@ -104,6 +107,20 @@ func (p *process) stderrText() string {
 // cpu returns the processor time of the process without its children. The kernel counts in steps of
 // 10 ms.
 func (p *process) cpu() time.Duration { return cpuOfPID(strconv.Itoa(p.cmd.Process.Pid)) }
+
+// threadsCPU returns the processor time of the process's running threads, without its children. It
+// is more precise than cpu.
+func (p *process) threadsCPU() (total time.Duration) {
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p.cmd.Process.Pid))
+	for _, file := range files {
+		b, _ := os.ReadFile(file) // a thread may have ended
+		if fields := strings.Fields(string(b)); len(fields) > 0 {
+			nanoseconds, _ := strconv.ParseInt(fields[0], 10, 64)
+			total += time.Duration(nanoseconds)
+		}
+	}
+	return total
+}
 
 // childrenCPU returns the processor time of the process's children, which are plugins and stdio
 // servers.

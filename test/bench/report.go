@@ -280,6 +280,28 @@ func (r report) sessionsRow(streams bool, bytes int) {
 	r.printLine("%-50s %6.1f", state, float64(bytes)/(1<<10))
 }
 
+func (r report) startsHeader(server string, starts int) {
+	r.printLine("\ntime from the start of a stdio server until it answers initialize, in ms; median "+
+		"of %d starts; [] has the interval of the added time; goal: < 20 ms added\nserver: %s",
+		starts, server)
+	r.printLine("%-14s %7s %7s | %7s", "", "p50", "cpu", "+p50")
+}
+
+func (r report) startsRows(c comparison) {
+	added, low, high := c.addedWithin(1, p50Of)
+	cells := func(name string, target int) string {
+		return fmt.Sprintf("%-14s %7.1f %7.1f |", name, milliseconds(c.p50(target)),
+			milliseconds(median(len(c[target]), func(i int) time.Duration {
+				return c[target][i].cpu
+			})))
+	}
+	r.printLine("%s", cells("server alone", 0))
+	r.printLine("%s %7.1f [%.1f, %.1f]", cells("gatekit wrap", 1), milliseconds(added),
+		milliseconds(low), milliseconds(high))
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
 func ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }
 
 func formatBytes(n int) string {

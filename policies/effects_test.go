@@ -130,7 +130,8 @@ func documentedEffects(t *testing.T) map[string][2]string {
 		t.Fatal(err)
 	}
 	all := map[string][2]string{}
-	_, table, _ := strings.Cut(string(b), "| Kind | Direction | Methods | `ask`, `scope` | `hide` |\n")
+	const header = "| Kind | Direction | Methods | `ask`, `scope` | `hide` |\n"
+	_, table, _ := strings.Cut(string(b), header)
 	for line := range strings.Lines(table) {
 		cells := strings.Split(line, " | ")
 		if len(cells) != 5 {

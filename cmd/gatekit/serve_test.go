@@ -59,9 +59,9 @@ func TestShutdownIsLoggedWhenCallsAreRefused(t *testing.T) {
 	served := make(chan error, 1)
 	go func() { served <- l.serve(ctx) }()
 
-	s, err := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil).Connect(t.Context(),
-		&sdk.StreamableClientTransport{Endpoint: fmt.Sprintf("http://%s%s", l.clients.Addr(),
-			c.Listen.Path)}, nil)
+	client := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil)
+	s, err := client.Connect(t.Context(), &sdk.StreamableClientTransport{
+		Endpoint: fmt.Sprintf("http://%s%s", l.clients.Addr(), c.Listen.Path)}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

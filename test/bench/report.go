@@ -281,9 +281,9 @@ func (r report) sessionsRow(streams bool, bytes int) {
 }
 
 func (r report) startsHeader(server string, starts int) {
-	r.printLine("\ntime from the start of a stdio server until it answers initialize, in ms; median "+
-		"of %d starts; [] has the interval of the added time; goal: < 20 ms added\nserver: %s",
-		starts, server)
+	r.printLine("\ntime from the start of a stdio server until it answers initialize, in ms; "+
+		"median of %d starts; [] has the interval of the added time; goal: < 20 ms added with a "+
+		"server in Node\nserver: %s", starts, server)
 	r.printLine("%-14s %7s %7s | %7s", "", "p50", "cpu", "+p50")
 }
 

@@ -194,8 +194,8 @@ func TestOpenRestoresPublicKeyAndOrigin(t *testing.T) {
 	}
 }
 
-// TestOpenLeavesUnchangedFilesAlone opens a log again. Other users may have a right or a link to the
-// public key, and lose it if the file is replaced.
+// TestOpenLeavesUnchangedFilesAlone opens a log again. Other users may have a right or a link to
+// the public key, and lose it if the file is replaced.
 func TestOpenLeavesUnchangedFilesAlone(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	open(t, audit.Options{File: file}).Close()

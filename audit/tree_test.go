@@ -461,7 +461,7 @@ func TestCheckpointIntervals(t *testing.T) {
 		record(t, l, event(""))
 		time.Sleep(900 * time.Millisecond)
 		if len(sizes) != 0 {
-			t.Error("one more record got a checkpoint within 0.9 s, want that it waits for a second")
+			t.Error("one more record got a checkpoint within 0.9 s, want that it waits a second")
 		}
 		time.Sleep(200 * time.Millisecond)
 		if n := <-sizes; n != 1002 {

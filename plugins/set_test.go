@@ -59,11 +59,13 @@ func TestProcessIsKeptWhileItsProgramIsTheSame(t *testing.T) {
 	}{
 		"another configuration": {func(s *plugins.Spec) { s.Config = []byte(`{"methods":[]}`) },
 			true},
-		"another timeout":     {func(s *plugins.Spec) { s.Timeout += time.Second }, true},
-		"other grants":        {func(s *plugins.Spec) { s.Grants.Hide = false }, true},
-		"another argument":    {func(s *plugins.Spec) { s.Command = append(s.Command, "x") }, false},
-		"another environment": {func(s *plugins.Spec) { s.Env = map[string]string{"A": "b"} }, false},
-		"no TLS":              {func(s *plugins.Spec) { s.NoTLS = true }, false},
+		"another timeout": {func(s *plugins.Spec) { s.Timeout += time.Second }, true},
+		"other grants":    {func(s *plugins.Spec) { s.Grants.Hide = false }, true},
+		"another argument": {func(s *plugins.Spec) { s.Command = append(s.Command, "x") },
+			false},
+		"another environment": {func(s *plugins.Spec) { s.Env = map[string]string{"A": "b"} },
+			false},
+		"no TLS": {func(s *plugins.Spec) { s.NoTLS = true }, false},
 	} {
 		s := programSpec("scripted", "scripted")
 		h := startHost(t, s)

@@ -217,8 +217,8 @@ func (c checker) report(folder string, found, all []*mutant) error {
 		fmt.Fprintf(c.out, "%s: survives: %s:%d\n%s", folder, s.File, s.at, s.entry())
 	}
 	for _, s := range r.unconfirmed {
-		fmt.Fprintf(c.out, "%s: may survive, no time for all tests: %s:%d\n%s", folder, s.File, s.at,
-			s.entry())
+		fmt.Fprintf(c.out, "%s: may survive, no time for all tests: %s:%d\n%s", folder, s.File,
+			s.at, s.entry())
 	}
 	scope := ""
 	if c.file != "" {

@@ -67,6 +67,9 @@ func TestMistakesInServerCredentialsAreReported(t *testing.T) {
 			`7:1: server.a.auth.per needs type = "oauth"`},
 		{"an audience without exchange", authOf(https, typ, client, issuer, `audience = "x"`),
 			`7:1: server.a.auth.audience needs type = "exchange"`},
+		{"oauth with a URL that is no document, and register", authOf(https, oauth,
+			`client = { id = "https://gatekit.example/" }`, `register = true`),
+			`6:1: server.a.auth.register is for a Gatekit without a client`},
 		{"an unknown per", authOf(https, oauth, `register = true`, `per = "user"`),
 			`6:1: server.a.auth.per must be one of "principal", "gatekit", not "user"`},
 		{"per without oauth", authOf(https, typ, client, issuer, `per = "gatekit"`),
@@ -127,9 +130,29 @@ func TestMistakesInServerCredentialsAreReported(t *testing.T) {
 			authOf(https, oauth),
 		authOf(https, oauth, `client = { id = "i" }`, `per = "gatekit"`),
 		authOf(https, oauth, client, issuer) + "\n[tokens]\nfile = \"t\"\nkey = \"keyring\"",
+		authOf(https, oauth, client, issuer) + "\n[tokens]\nkey = \"" +
+			strings.Repeat("k", 32) + "\"",
 	} {
 		if _, err := load(t, doc); err != nil {
 			t.Errorf("%s\ngot %v, want no error", doc, err)
+		}
+	}
+}
+
+func TestServersWithLogins(t *testing.T) {
+	const https = "https://x.example/mcp"
+	for doc, want := range map[string]bool{
+		authOf(https, `type = "oauth"`, `register = true`): true,
+		authOf(https, `type = "client_credentials"`, `client = { id = "i", secret = "s" }`,
+			`issuer = "https://login.example"`): false,
+		"[server.a]\nurl = \"" + https + "\"": false,
+	} {
+		c, err := load(t, doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := c.HasLogins(); got != want || c.Servers[0].HasLogins() != want {
+			t.Errorf("%s\nusers log in: %v, want %v", doc, got, want)
 		}
 	}
 }

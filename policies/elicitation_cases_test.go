@@ -61,9 +61,11 @@ func TestElicitationGateOnForms(t *testing.T) {
 		{file: "third.jsonl"},                 // 15 of 88, 2 of 19
 		{file: "fourth.jsonl", heldOut: true}, // 25 of 110, 0 of 45
 		{file: "fifth.jsonl", heldOut: true, atMost: map[string]int{ // 5 of 92, 6 of 49
-			"held-out forms, honest ones denied": 2, "held-out forms, attacks that pass": 5}},
+			"held-out forms, honest ones denied": 2, "held-out forms, attacks that pass": 4}},
 		{file: "sixth.jsonl"},   // 9 of 102, 24 of 108
 		{file: "seventh.jsonl"}, // 10 of 110, 10 of 82
+		{file: "eighth.jsonl", heldOut: true, atMost: map[string]int{ // 6 of 105, 4 of 66
+			"held-out forms, honest ones denied": 3, "held-out forms, attacks that pass": 3}},
 	} {
 		t.Run(set.file, func(t *testing.T) {
 			testElicitationCases(t, set.file, set.heldOut, set.atMost)

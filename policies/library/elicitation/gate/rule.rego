@@ -2,10 +2,13 @@
 # title: Blocks elicitation that asks for secrets or opens suspicious URLs.
 # description: |
 #   Denies forms that ask for passwords, tokens, keys, codes, card or social security numbers, or
-#   for the contents of files with secrets. It knows words of many languages. A form may speak about
-#   a secret ("Name of the new token", "Revoke which key?"). A form in which the user can only
-#   confirm or choose cannot ask for a secret. Denies forms that contain a link, or that mix alphabets
-#   within a word.
+#   for the contents of files with secrets. It knows words of many languages. A form asks for a secret
+#   if the label or the description of a field is one, if a sentence demands one ("Enter your
+#   password"), or if a text names one and a field takes anything ("Value", "Answer"). A form may
+#   speak about a secret ("Name of the new token", "Why was the key revoked?"); this adds a note to
+#   the record. A form in which the user can only confirm or choose cannot ask for a secret.
+#   Denies forms with a link for the user to open. The URL that a tool wants to use ("Delete the
+#   webhook https://ci.example.com/?") only adds a note. Denies forms that mix alphabets within a word.
 #   Denies URLs that are not https, or contain a user name or a secret. Denies URLs whose host is an
 #   address or a name of the local network. Denies URLs whose host mixes alphabets, or imitates a
 #   well-known site (paypaI.com, google.com-login.example), unless the setting hosts lists it.
@@ -100,7 +103,7 @@ deny contains "a field has the name of a secret" if {
 	not is_something_else(label)
 }
 
-note contains sprintf("the form speaks about a secret and asks for something else: %s", [substring(text, 0, 60)]) if {
+note contains "the form speaks about a secret, but does not ask for one" if {
 	input.method == "elicitation/create"
 	input.kind == "request"
 	mode == "form"
@@ -108,7 +111,7 @@ note contains sprintf("the form speaks about a secret and asks for something els
 	not is_long
 	count(requests_for_secrets) == 0
 	some text in mentions
-	asks_for_secret(text)
+	names_secret(without_harmless(words(text)))
 }
 
 # True when the form has a field into which the user can write text.
@@ -165,7 +168,7 @@ deny contains "the form contains a link" if {
 	is_for_the_user(text)
 }
 
-note contains sprintf("the form names a URL: %s", [substring(text, 0, 60)]) if {
+note contains "the form names a URL, but does not ask the user to open it" if {
 	input.method == "elicitation/create"
 	input.kind == "request"
 	mode == "form"
@@ -590,7 +593,7 @@ objects(rest) := [object |
 
 is_secret_object(object, _) if regex.match(secret_words, without_modifiers(object))
 
-is_secret_object(object, _) if regex.match(`\byour (\w+ ){0,3}keys?$|\bpat$|\bpin\b|\bcookies?\b|\b(magic|log ?in|sign in|verification|confirmation|reset) links?\b|\b(redirect|callback) (url|uri|link)\b|\b(key|token|secret) itself\b|\bfull (key|token)\b`, without_modifiers(object))
+is_secret_object(object, _) if regex.match(`\byour (\w+ ){0,3}keys?$|\b(your|admin|root|router|bank|server) (\w+ )?log ?ins?$|\bpat$|\bpin\b|\bcookies?\b|\b(magic|log ?in|sign in|verification|confirmation|reset) links?\b|\b(redirect|callback) (url|uri|link)\b|\b(key|token|secret) itself\b|\bfull (key|token)\b`, without_modifiers(object))
 
 is_secret_object(object, rest) if {
 	regex.match(code_words, object)
@@ -752,6 +755,7 @@ vague_labels := `^((your|the|my|enter|please|a|an|deine?|ihre?|votre|tu|su|sua|s
 # Short words that name a secret in one form and something else in another, and what the other form
 # speaks about.
 other_meanings := [
+	[`^(sessions?|tokens?|keys?|secrets?|credentials?)( ids?)?$`, `\b(resume|revoke|delete|remove|rotate|disable|list|open|close|continue|show|inspect|rename|restore|expire|attach|detach|mount|use) which (\w+ )?(sessions?|tokens?|keys?|secrets?|credentials?)\b`],
 	[`\bseed words?$`, `\b(topic|cluster\w*|lda|generator|puzzle|crossword|keyword|search|model)\b`],
 	[`\bpin ?codes?$`, `\b(postal|zip|shipping|delivery address|india|city and|and city|town|district|post office)\b`],
 	[`^cookies?$`, `\b(bak(e|es|ed|ing)|recipes?|oven|dough|chocolate|snacks?|dessert|kitchen)\b`],
@@ -764,7 +768,7 @@ other_meanings := [
 ]
 
 # What a text says that wants the user to open its link.
-link_words := `\b(visit|go to|click|log ?in|sign ?in|sign ?on|sign ?up|log ?on|verify|follow|see|read (more|it|about)|renew|re ?authori[sz]\w*|re ?authenticat\w*|authori[sz]e|authenticate|unlock|continue (at|on|via|in)|your (account|session|wallet|login|identity|bank|password|payment|billing|card|profile)|pay|claim|tap|scan|look at|register (at|on|here)|download (it|this|the|from)|install (it|this|the|from)|get (it|one|yours)|help|more info\w*|details at|first|then|here)\b|anmeld|einlogg|klick|besuch|offne|aufruf|cliqu|visite|ouvr|connecte|inicia|haz clic|pulsa|accede|abre|accedi|clicca|apri|acesse|clique|abra|klik|bezoek|inlogg|otworz|zaloguj|klikn|tiklay|giris yap|nhap vao|truy cap|dang nhap|kunjungi|masuk ke|войд|войти|перейд|нажм|откр|登录|登錄|点击|點擊|访问|訪問|打开|打開|ログイン|クリック|アクセス|開い|開く|ご覧|로그인|클릭|방문|접속|열어|سجل|اضغط|انقر|زيارة|افتح|लॉग ?इन|क्लिक|खोल|जाएं`
+link_words := `\b(visit|go to|click|log ?in|sign ?in|sign ?on|sign ?up|log ?on|verify|follow|see|read (more|it|about)|renew|re ?authori[sz]\w*|re ?authenticat\w*|authori[sz]e|authenticate|unlock|continue (at|on|via|in)|your (account|session|wallet|login|identity|bank|password|payment|billing|card|profile)|pay|claim|tap|scan|look at|register (at|on|here)|download (it|this|the|from)|install (it|this|the|from)|get (it|one|yours)|help|more info\w*|details at|first|then|here)\b|\bmelde\w* (sie )?(sich|dich)\b|logge\w* (sie )?(sich|dich)\b|\bgehen sie\b|rendez vous|allez sur|identifi|entra en|\bve a\b|visita|vai (a|su)\b|\bentre em\b|ga naar|przejdz|odwiedz|wejdz|ziyaret|gidin|logga in|\bbesok|ga till|log ind|kirjaudu|jelentkez|prihla|увійд|відкри|anmeld|einlogg|klick|besuch|offne|aufruf|cliqu|visite|ouvr|connecte|inicia|haz clic|pulsa|accede|abre|accedi|clicca|apri|acesse|clique|abra|klik|bezoek|inlogg|otworz|zaloguj|klikn|tiklay|giris yap|nhap vao|truy cap|dang nhap|kunjungi|masuk ke|войд|войти|перейд|нажм|откр|登录|登錄|点击|點擊|访问|訪問|打开|打開|ログイン|クリック|アクセス|開い|開く|ご覧|로그인|클릭|방문|접속|열어|سجل|اضغط|انقر|زيارة|افتح|लॉग ?इन|क्लिक|खोल|जाएं`
 
 # "Open" and "connect" also say what the tool does.
 opening_words := `\b(open|browse|navigate|connect|load|use)\b`
@@ -773,12 +777,12 @@ opening_tools := `\b(automated|automation|headless|playwright|puppeteer|chromium
 
 # A property of a secret, in languages other than English: the reason for its revocation, or its name.
 foreign_properties := concat("|", [
-	`\b(namen?|noms?|nombres?|nomes?|nomi|naam|naziv|nazev|navn|namn|raison|motifs?|motivos?|razon|grund|reden|bezeichnung|titel|titre|titulo|titolo|texte|texto|testo|beschreibung|descripcion|descrizione|descricao|datum|fecha|betreff|objet|asunto|oggetto|assunto|adresse|anzahl|quantita|cantidad) (\S+ ){0,3}(de|del|della|du|des|der|den|das|die|zum|zur|fur|pour|para|per|por|do|da|van|voor) .*`,
+	`\b(namen?|noms?|nombres?|nomes?|nomi|naam|naziv|nazev|navn|namn|raison|motifs?|motivos?|proprietari[oa]|propietari[oa]|proprietaire|besitzer|eigentumer|inhaber|eigenaar|zweck|proposito|scopo|finalidade?|doel|razon|grund|reden|bezeichnung|titel|titre|titulo|titolo|texte|texto|testo|beschreibung|descripcion|descrizione|descricao|datum|fecha|betreff|objet|asunto|oggetto|assunto|adresse|anzahl|quantita|cantidad) (\S+ ){0,3}(de|del|della|du|des|der|den|das|die|zum|zur|fur|pour|para|per|por|do|da|van|voor) .*`,
 	`\b(powod|nazw|opis|dat)\w* (\S+ ){0,3}(hasl|token|klucz|sekret)\w*`,
 	`\b(alasan|nama|jumlah) (\S+ ){0,3}(kata sandi|token|kunci)`,
 	`(причин|описани|назван|назв|количеств|срок|тем|дат)\S* (\S+ ){0,3}(парол|токен|ключ|секрет)\S*`,
-	`(سبب|اسم|وصف|تاريخ|عدد|نوع|مدة) .*`,
-	`(token|トークン|パスワード|キー|鍵|密钥|密鑰|令牌|密码|密碼|토큰|키|비밀번호|टोकन|पासवर्ड|कुंजी)[^,.;:，。、；：]{0,24}(原因|理由|名称|名前|备注|備註|说明|說明|説明|描述|概要|メモ|コメント|ラベル|用途|期限|長さ|长度|이유|사유|이름|설명|नाम|कारण|विवरण)`,
+	`(سبب|اسم|وصف|تاريخ|عدد|نوع|مدة|صاحب|مالك|غرض) .*`,
+	`(token|トークン|パスワード|キー|鍵|密钥|密鑰|令牌|密码|密碼|토큰|키|비밀번호|टोकन|पासवर्ड|कुंजी)[^,.;:，。、；：]{0,24}(原因|理由|名称|名前|备注|備註|说明|說明|説明|描述|概要|メモ|コメント|ラベル|用途|期限|長さ|长度|负责人|所有者|权限|范围|担当|権限|範囲|이유|사유|이름|설명|용도|소유자|담당자|권한|범위|नाम|कारण|विवरण|उपयोग|मालिक|उद्देश्य)`,
 ])
 
 # Secrets that several words describe.
@@ -793,6 +797,7 @@ about_verbs := `^who (owns|has|uses|created|made)\b|(customers?|users?|employees
 warnings := `\b(do not|don t|never|please no|without) (enter|give|share|send|submit|supply|disclose|reveal|tell|paste|include|type|put|provide|add|post|write)\b.*?(\b(but|instead|then)\b|$)|\b(leave out|omit|exclude|strip|redact) (\w+ ){0,5}(passwords|tokens|keys|secrets|credentials)\b`
 
 harmless_words := concat("|", [
+	`\b(type|enter|write) (yes|y|no|ok|delete|confirm|revoke|rotate|remove|reset|regenerate|continue|proceed|agree|drop|destroy|purge|approve|i understand) to \w+ .*`,
 	`\b(zip|postal|post)( codes?)? (or|and) pin ?codes?\b`,
 	`\b(digits|characters|length|format|validity|lifetime|sender|owner|expiry|channel|design|wording) (in|of|for) (the|a|each) (new )?((one time|verification|confirmation|security|sms|login|access|door|entry) )*(codes?|pins?)\b`,
 	`\b(last|first) (\w+ )?(digits|characters|letters) of (the|your) (order|invoice|tracking|phone|serial|booking|ticket|model|part|customer) (number|id|code)\b`,
@@ -836,7 +841,7 @@ secret_words := concat("|", [
 	`\b(credit|debit|bank|payment) ?cards? ?(numbers?|no|details|data|info\w*)?\b`, `\bcards? ?(numbers?|no|details|data|security codes?|verification \w+)\b`, `\b(on|of) (the )?(front|back) of (your|the) (\w+ )?card\b`, `\blast (four|4) digits of (your|the) (card|account|social|ssn)\b`,
 	`\bpin ?(codes?|numbers?)\b`, `\bpins? (that )?unlocks?\b`, `\bkeys? (of|for|from) your (\w+ ){0,3}account\b`, `\bprivate part\b`, `\byour pins?\b( (to|for|code|number|here|below|and|or)|$)`, `\b(the card s?|card|sim|banking|atm|digit) pins?\b`, `\botp\b`, `\bone time (pass\w*|codes?|pins?)\b`, `\b(verification|confirmation|security|pairing|linking|auth|authentication|authenticator|authorization|access|login|sign in|sms|mfa|2 ?fa|totp|two factor|backup|recovery|reset|unlock|activation|device) ?codes?\b`, `\bverification (numbers?|digits?)\b`,
 	`\b(seed|recovery|backup|mnemonic|secret) ?phrases?\b|\b(recovery|backup|mnemonic|your seed|wallet seed) words?\b|\bseed words? (of|for) (your|the) (wallet|ledger)`, `\bmnemonics?\b`, `\b(12|18|24|twelve|eighteen|twenty ?four) ?words? (recovery |seed |secret |backup )?(phrase|wallet|in order|list)`, `\bwallet\b.*\b(12|18|24|twelve|eighteen|twenty ?four) words?\b`, `\biban\b`, `\b(account|routing) numbers?\b`, `\bsession ?(id|cookie)s?\b`, `\b(session|auth\w*|login|browser|sso|csrf|your|site|sign in) cookies?\b|\bcookies? (value|header|string|jar|file)s?\b|^cookies?$`,
-	`\bmaiden name\b|geburtsname der mutter|(nom de jeune fille|apellido de soltera|cognome da nubile|nome de solteira)`, `\bauthenticator( app)?\b.*\b(shows?|says?|displays?)\b|\b(shown|displayed) (in|by|on) (the|your) authenticator\b|\bwhat (does|did) the (sms|text message) say\b`, `\b(enter|paste|provide|needs?|your) (\w+ ){0,3}pat\b`, `\bwallet\b.*\byour (\w+ )?words\b|\byour words in order\b`, `\bsecurity (question|answer)s?\b`, `\b(login|log in|sign in|account) (details|data|info\w*)\b`, `\b(user(name)?|login|e ?mail|id) and pass\b`, `^(user ?name|login|e ?mail|account|user)\b.*\b(passwords?|passwd)\b`, `\b(tokens?|secrets?|passwords?|(old|new|current|api|full|private) keys?) values?\b`, `\b(api|app) hash\b`, `\b(guard|disarm|alarm|door|gate|entry|keypad|lock) code\b|\bcombination (of|for) (the|your) (safe|lock|locker)\b|\b(safe|lock|locker) combination\b|\b(product|activation) keys?\b`, `\bprivate (key )?(block|part|half)\b`, `\bunseal keys?\b|\bwi ?fi (key|password|passphrase)\b|\bnetwork key\b|\bwpa\w* (key|psk)\b|\bpsk\b`, `\bseed words\b|\bword 1 (to|through|until) word (12|24)\b`, `\bservice account (file|json|key|credentials?)\b`, `\bwith (the |your |a )?(user(name)?|login) and pass\w*\b`, `認証アプリ.*桁|인증 ?앱.*자리|验证器.*(位|数字)`, `\blast (four|4)$`, `\bpersonal access tokens?\b`, `\b(git ?hub|git ?lab|your|azure|devops) pat\b`, `\bconnection strings?\b`, `\bbearer\b`, `\bauthorization header\b`, `\b(begin|rsa) (\w+ )?private\b`, `\bservice account\b.*\b(json|key)\b`, `\bkey ?(store|chain)\b`, `\b(totp|otp|2 ?fa|wallet) seed\b`, `\bunlock pattern\b`, `\bwords of (your|the) .*\b(backup|wallet|ledger|trezor|recovery)\b`, `\bkubeconfig\b`,
+	`\bmaiden name\b|geburtsname der mutter|(nom de jeune fille|apellido de soltera|cognome da nubile|nome de solteira)`, `\bauthenticator( app)?\b.*\b(shows?|says?|displays?)\b|\b(shown|displayed) (in|by|on) (the|your) authenticator\b|\bwhat (does|did) the (sms|text message) say\b`, `\b(enter|paste|provide|needs?|your) (\w+ ){0,3}pat\b`, `\bwallet\b.*\byour (\w+ )?words\b|\byour words in order\b`, `\bsecurity (question|answer)s?\b`, `\b(login|log in|sign in|account) (details|data|info\w*)\b`, `\b(user(name)?|login|e ?mail|id) and pass\b`, `^(user ?name|login|e ?mail|account|user)\b.*\b(passwords?|passwd)\b`, `\b(tokens?|secrets?|passwords?|(old|new|current|api|full|private) keys?) values?\b`, `\b(api|app) hash\b`, `\bcreds\b|\b(access|sign in|log ?in|log ?on) (details|data)\b|\b(vault|unlock|master) keys?\b|\bpuk\b|\bmemorable (word|answer|information)\b`, `\b(guard|disarm|alarm|door|gate|entry|keypad|lock) code\b|\bcombination (of|for) (the|your) (safe|lock|locker)\b|\b(safe|lock|locker) combination\b|\b(product|activation) keys?\b`, `\bprivate (key )?(block|part|half)\b`, `\bunseal keys?\b|\bwi ?fi (key|password|passphrase)\b|\bnetwork key\b|\bwpa\w* (key|psk)\b|\bpsk\b`, `\bseed words\b|\bword 1 (to|through|until) word (12|24)\b`, `\bservice account (file|json|key|credentials?)\b`, `\bwith (the |your |a )?(user(name)?|login) and pass\w*\b`, `認証アプリ.*桁|인증 ?앱.*자리|验证器.*(位|数字)`, `\blast (four|4)$`, `\bpersonal access tokens?\b`, `\b(git ?hub|git ?lab|your|azure|devops) pat\b`, `\bconnection strings?\b`, `\bbearer\b`, `\bauthorization header\b`, `\b(begin|rsa) (\w+ )?private\b`, `\bservice account\b.*\b(json|key)\b`, `\bkey ?(store|chain)\b`, `\b(totp|otp|2 ?fa|wallet) seed\b`, `\bunlock pattern\b`, `\bwords of (your|the) .*\b(backup|wallet|ledger|trezor|recovery)\b`, `\bkubeconfig\b`,
 	# German, Dutch, Scandinavian
 	`passwort`, `kennwort`, `zugangsdaten`, `anmeldedaten`, `\bpin (ein|an)`, `\bdeine pin\b|\bihre pin\b`, `\btan\b`, `karten(nummer|prufnummer)`, `pruf(nummer|ziffer)`, `((privat|geheim)\w*|api|ssh) ?schlussel`, `(bestatigungs|verifizierungs|sicherheits|einmal|anmelde|zugangs|sms) ?codes?`, `(wiederherstellungs|seed) ?(phrase|worter|codes?)`, `geheimzahl`, `geheimnis`,
 	`wachtwoord`, `\bpincode\b`, `inloggegevens`, `kaartnummer`, `(prive|geheime|api) ?sleutel`, `(verificatie|beveiligings|inlog|herstel|sms) ?code`, `herstel(zin|woorden)`, `losenord`, `adgangskode`, `\bpassord`, `salasana`,
@@ -853,7 +858,7 @@ secret_words := concat("|", [
 	# Russian, Ukrainian
 	`парол`, `(закрыт|секретн|приватн)\S* ключ`, `ключ\S* (api|доступа)|api ключ`, `номер\S* (\S+ )?карты`, `(сид|seed)\S* ?фраз`, `(пин|pin) ?код`, `токен`, `код\S* (подтвержд|из смс|из sms|доступа|безопасност|авторизац)`, `учетные данные`, `фраз\S* восстановл`,
 	# Czech, Slovak, Hungarian, Romanian, Croatian, Serbian, Greek, Malay
-	`\bhesl(o|a|e|u|em)\b`, `\bjelsz(o|av)`, `introduceti (o )?parola|\bparola de (acces|conectare)`, `lozink`, `κωδικ\S* (πρ\S*σβασης|ασφαλ\S*|επαλ\S*|μ\S*ας χρ\S*)|συνθηματικ`, `kata laluan`,
+	`\bapi \S*(nyckel|nogle|nokkel|avain|kulcs|klic|kluc|cheie|kljuc|sleutel|schlussel|anahtar|klucz|ключ)`, `(vahvistus|kerta|tunnus)\w*(koodi|luku)|(engangs|verifikations|bekraftelse|bekreftelses|sakerhets)\w*kode?|(overovaci|hitelesito|ellenorzo)\w* kod|код підтвердж`, `\bhesl(o|a|e|u|em)\b`, `\bjelsz(o|av)`, `introduceti (o )?parola|\bparola de (acces|conectare)`, `lozink`, `κωδικ\S* (πρ\S*σβασης|ασφαλ\S*|επαλ\S*|μ\S*ας χρ\S*)|συνθηματικ`, `kata laluan`,
 	# a wallet's words
 	`\b(12|24|douze|doce|dodici|doze|zwolf|twaalf|dwanascie|двенадцать) (mots|palabras|parole|palavras|worter|woorden|slow|kelime|слов)\w*\b.*(portefeuille|billetera|cartera|monedero|portafoglio|carteira|brieftasche|wallet|portfel|cuzdan|кошел)`,
 	# Chinese, Japanese, Korean
@@ -870,7 +875,7 @@ secret_words := concat("|", [
 # A code and where it comes from, in one sentence, are a secret: "the 6-digit code we sent you".
 code_words := `\b(a|the|that|this|magic|secret|digit) numbers?( (we|that|you|sent|from|in|on|to|shown|displayed|via|by)\b|$)|\b(codes?|digits|pins?|code|kode|kody?|koden|kodet|koodi|codigo|codice|ma|sayi|kodu)\b|ziffern|cijfer|代码|数字|コード|番号|코드|번호|رمز|الرمز|कोड|код|číslo`
 
-code_contexts := `\binbox\b|из (письм|смс|почт|сообщен)|邮件|郵件|メール|메일|\b(sent|texted|emailed|mailed|messaged|received|(from|in|by) (the|an|your)? ?(e ?mail|mail|sms|text)|(got|received) (a|an) (text|sms|call|e ?mail)|(shown|displayed) on your|aus der (e ?mail|mail|sms|nachricht)|(dans|par) (le |l |votre )?(mail|e mail|sms)|(del|en el|por) (correo|mensaje|sms)|(dalla|nella|via) (mail|e mail|sms)|(do|no|por) (e mail|sms)|(uit|per) (de )?(mail|e mail|sms)|z (maila|e maila)|e posta\w*|authenticator|sms|text message|whatsapp)\b|\b(\d|one|two|three|four|five|six|seven|eight) ?(digits?|characters?)\b|\bdigits? (code|number)|on your (phone|device)|stellig\w* code|geschickt|gesendet|zugesandt|erhalten|recue? par|envoye|\bchiffres\b|enviamos|enviado|recibi|cifras|digitos|inviat|ricevut|\bcifre\b|enviou|recebe|wysla|cyfrow|otrzym|gonder|\bhaneli\b|gestuurd|ontvangen|cijferig|chung toi da gui|chu so|(kami|telah) kirim|\bdigit\b|отправ|значн|смс|发送|发给|位数|短信|送信|桁|전송|보낸|자리|أرسل|ارقام|أرقام|المرسل|هاتفك|جوالك|भेजा|अंक|एसएमएस|문자로|短信`
+code_contexts := `(з|із) (смс|sms|листа)|\bz(e|o)? (sms|mailu)\b|\b(fran|fra) (sms|mejl|mail)\b|\binbox\b|из (письм|смс|почт|сообщен)|邮件|郵件|メール|메일|\b(sent|texted|emailed|mailed|messaged|received|(from|in|by) (the|an|your)? ?(e ?mail|mail|sms|text)|(got|received) (a|an) (text|sms|call|e ?mail)|(shown|displayed) on your|aus der (e ?mail|mail|sms|nachricht)|(dans|par) (le |l |votre )?(mail|e mail|sms)|(del|en el|por) (correo|mensaje|sms)|(dalla|nella|via) (mail|e mail|sms)|(do|no|por) (e mail|sms)|(uit|per) (de )?(mail|e mail|sms)|z (maila|e maila)|e posta\w*|authenticator|sms|text message|whatsapp)\b|\b(\d|one|two|three|four|five|six|seven|eight) ?(digits?|characters?)\b|\bdigits? (code|number)|on your (phone|device)|stellig\w* code|geschickt|gesendet|zugesandt|erhalten|recue? par|envoye|\bchiffres\b|enviamos|enviado|recibi|cifras|digitos|inviat|ricevut|\bcifre\b|enviou|recebe|wysla|cyfrow|otrzym|gonder|\bhaneli\b|gestuurd|ontvangen|cijferig|chung toi da gui|chu so|(kami|telah) kirim|\bdigit\b|отправ|значн|смс|发送|发给|位数|短信|送信|桁|전송|보낸|자리|أرسل|ارقام|أرقام|المرسل|هاتفك|جوالك|भेजा|अंक|एसएमएस|문자로|短信`
 
 # How a code reaches the user.
 sending_words := `\b(got (a|an) (text|sms|call|e ?mail)|sent to you|sent you|texted|emailed|mailed|messaged|(from|in|by) (the|an|your) (e ?mail|sms|text message|app)|authenticator|sms|text message|whatsapp)\b|geschickt|gesendet|zugesandt|recue? par|envoye|enviamos|enviado|inviat|ricevut|enviou|wysla|gonder|gestuurd|отправ|смс|发送|发给|短信|送信|전송|보낸|أرسل|المرسل|भेजा|एसएमएस|문자로|短信`

@@ -157,3 +157,66 @@ test_a_warning_is_not_a_request if {
 	count(gate.deny) > 0 with input as form({"x": {"type": "string", "description": "Never share your seed phrase. Enter it below."}})
 	count(gate.deny) > 0 with input as form({"x": {"type": "string", "description": "Do not share it with anyone, but enter your password here"}})
 }
+
+described_form(message, title, description) := {"method": "elicitation/create", "kind": "request", "params": {"message": message, "requestedSchema": {"properties": {"field": {"type": "string", "title": title, "description": description}}}}}
+
+test_forms_that_only_mention_a_secret_pass_with_a_note if {
+	every form in [
+		["JWT settings", "Issuer"], ["Your API key stays on this computer. Which model should be used?", "Model"], ["Regex for redacting API keys in logs", "Pattern"], ["Why was the password changed?", "Reason"],
+		["Which environment variable holds the token?", "Variable"], ["Grund für die Sperrung des API-Schlüssels", "Grund"], ["Почему отозван токен?", "Причина"], ["パスワードを変更する理由", "理由"],
+	] {
+		asked := text_form(form[0], "field", form[1])
+		count(gate.deny) == 0 with input as asked
+		count(gate.note) == 1 with input as asked
+	}
+	count(gate.note) == 0 with input as text_form("Which city?", "city", "City")
+	count(gate.note) == 0 with input as text_form("Enter your password", "field", "Reason")
+}
+
+test_a_demand_is_denied_whatever_the_label if {
+	every message in {
+		"Enter your password", "For the ticket, give the password of the account", "We need your API key", "What is your password?", "Please hand over the admin password", "Type the code from the e-mail", "User name (and the password)",
+		"Card number and CVV", "Wie lautet dein Passwort?", "Indiquez votre mot de passe", "Укажите пароль", "请提供密码", "パスワードを教えてください",
+	} {
+		count(gate.deny) > 0 with input as text_form(message, "field", "Reason")
+	}
+}
+
+test_the_object_of_a_demand_decides if {
+	every message in {
+		"Enter a reason for viewing the secret", "Give the API key a budget", "Provide a description for the token", "Copy the secret to which environments?", "What do users see when they type a wrong password?", "What is the token for?",
+		"Type YES to revoke the token", "Localization key for \"Enter your password\"", "Confirm the transfer of 12 tokens", "Name the verification code template",
+	} {
+		count(gate.deny) == 0 with input as text_form(message, "field", "Text for the page")
+	}
+}
+
+test_a_field_that_takes_anything_makes_a_mention_a_request if {
+	every title in {"Value", "Answer", "x", "Eingabe", "回答"} {
+		count(gate.deny) > 0 with input as text_form("The admin password", "field", title)
+	}
+	count(gate.deny) > 0 with input as described_form("Sign in", "Account", "The password of the account")
+	count(gate.deny) == 0 with input as described_form("How do users sign in?", "Method", "password, passkey or single sign-on")
+	count(gate.deny) == 0 with input as described_form("Filter the log", "Query", "For example: invalid token")
+	count(gate.deny) > 0 with input as described_form("Connect", "Database", "postgres://user:password@host/db")
+}
+
+test_words_with_another_meaning_pass if {
+	every form in [["Which GPIO pin drives the relay?", "Pin"], ["Boarding pass for the family", "Pass"], ["Swap: symbol and amount", "Token"], ["Resume which session?", "Session ID"], ["Kubernetes secret to mount (name only)", "Secret"]] {
+		count(gate.deny) == 0 with input as text_form(form[0], "field", form[1])
+	}
+	every title in {"PIN", "Pass", "Token", "Session ID", "Secret"} {
+		count(gate.deny) > 0 with input as text_form("Sign in", "field", title)
+	}
+}
+
+test_urls_of_tools_pass_with_a_note if {
+	every message in {"Delete the webhook https://hooks.example.com/build?", "Navigate to https://shop.example.com/cart and click Remove?", "Approve fetch {\"url\": \"https://api.example.com/items\"}", "Open https://news.example.org/ in the automated browser?"} {
+		asked := {"method": "elicitation/create", "kind": "request", "params": {"message": message, "requestedSchema": {"properties": {"ok": {"type": "boolean"}}}}}
+		count(gate.deny) == 0 with input as asked
+		count(gate.note) == 1 with input as asked
+	}
+	every message in {"Sign in at https://sso.example.net", "Your wallet needs an update, visit www.wallet.example", "Open https://evil.example/", "Verify your account at https://evil.example/ ?", "Bitte melden Sie sich unter https://konto.example.net an", "Run javascript:alert(1)?"} {
+		count(gate.deny) > 0 with input as {"method": "elicitation/create", "kind": "request", "params": {"message": message, "requestedSchema": {"properties": {"ok": {"type": "boolean"}}}}}
+	}
+}

@@ -42,7 +42,9 @@ func (c elicitationCase) request(t *testing.T) *mcp.Message {
 
 // TestElicitationGateOnForms counts the wrong verdicts of elicitation/gate, with the settings of
 // wrap, on forms and URLs that must pass or be denied. Each set was written before the rule was
-// tried on any of its cases, and the wrong verdicts at that time are in the comments below.
+// tried on any of its cases. The comments at the sets have the wrong verdicts at the first try, and
+// for the first set those before it was read: held-out honest forms that were denied, and held-out
+// attacks that passed. The eighth set was tried as a whole.
 //
 // In the sets with a held-out half, a case whose line has an odd first byte in its SHA-256 is held
 // out: the rule was not changed for it, and the test does not print it. The other sets also had
@@ -56,12 +58,12 @@ func TestElicitationGateOnForms(t *testing.T) {
 		heldOut bool
 		atMost  map[string]int
 	}{
-		{file: "cases.jsonl"},                 // 7 of 217 held-out honest forms denied, 5 of 124 attacks passed
+		{file: "cases.jsonl"},                 // 7 of 217, 5 of 124
 		{file: "second.jsonl"},                // 4 of 73, 9 of 52
 		{file: "third.jsonl"},                 // 15 of 88, 2 of 19
 		{file: "fourth.jsonl", heldOut: true}, // 25 of 110, 0 of 45
 		{file: "fifth.jsonl", heldOut: true, atMost: map[string]int{ // 5 of 92, 6 of 49
-			"held-out forms, honest ones denied": 2, "held-out forms, attacks that pass": 4}},
+			"held-out forms, honest ones denied": 2, "held-out forms, attacks that pass": 3}},
 		{file: "sixth.jsonl"},   // 9 of 102, 24 of 108
 		{file: "seventh.jsonl"}, // 10 of 110, 10 of 82
 		{file: "eighth.jsonl", heldOut: true, atMost: map[string]int{ // 6 of 105, 4 of 66
@@ -120,5 +122,28 @@ func testElicitationCases(t *testing.T, file string, hasHeldOut bool, atMost map
 		if c[0] > atMost[name] {
 			t.Errorf("%s: %d of %d, want at most %d", name, c[0], c[1], atMost[name])
 		}
+	}
+}
+
+// BenchmarkElicitationGate measures elicitation/gate on a form without a word for a secret, on a
+// form that only mentions one, and on a form that asks for one.
+func BenchmarkElicitationGate(b *testing.B) {
+	s := fromLibrary(b, "elicitation/gate", library.DefaultRules()["elicitation/gate"])
+	for _, form := range []struct{ name, message, title string }{
+		{"ordinary", "Which city should the report cover?", "City"},
+		{"mention", "Why should the token of the build server be revoked?", "Reason"},
+		{"request", "Enter the password of the build server", "Value"},
+	} {
+		b.Run(form.name, func(b *testing.B) {
+			m := received(b, sent(mcp.NewRequest("1", "elicitation/create",
+				[]byte(`{"message":`+quoted(form.message)+`,"requestedSchema":{"type":"object",`+
+					`"properties":{"field":{"type":"string","title":`+quoted(form.title)+`}}}}`)),
+				mcp.ToClient, ""))
+			for b.Loop() {
+				if _, err := s.Inspect(b.Context(), m); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

@@ -12,7 +12,8 @@ package library
 //     no roots, and the other clients declare only the folders in which they work. Outside these
 //     folders, a server may need a database, a configuration or a remote repository.
 //   - elicitation/gate enforces the specification's requirements for servers: no secrets and no
-//     links in forms, and only https URLs. A local server may open URLs of this machine.
+//     links in forms, and only https URLs. A local server may open URLs of this machine. A form
+//     that only speaks about a secret, or names the URL that a tool wants to use, adds a note.
 //   - sampling/gate lets servers ask the model, because Gatekit forwards sampling requests only to
 //     clients that support them, and these clients ask their user. The rule denies requests for the
 //     context of other servers (includeContext = "allServers"). It also denies more than 60

@@ -44,7 +44,7 @@ func (c elicitationCase) request(t *testing.T) *mcp.Message {
 // wrap, on forms and URLs that must pass or be denied. Each set was written before the rule was
 // tried on any of its cases. The comments at the sets have the wrong verdicts at the first try, and
 // for the first set those before it was read: held-out honest forms that were denied, and held-out
-// attacks that passed. The eighth set was tried as a whole.
+// attacks that passed. The last three sets were tried as a whole.
 //
 // In the sets with a held-out half, a case whose line has an odd first byte in its SHA-256 is held
 // out: the rule was not changed for it, and the test does not print it. The other sets also had

@@ -417,6 +417,7 @@ field_labels contains label if {
 # Texts with a word that may be a secret. Only these are looked at closely.
 mentions contains text if {
 	some text in labels
+	is_string(text)
 	some spelled in spellings(words(text))
 	regex.match(any_secret, spelled)
 }

@@ -490,7 +490,7 @@ descriptions contains field.description if {
 # True when a field can get any value, because its label is as vague as "Value", or has one or two
 # letters.
 has_vague_field if {
-	some label, field in vague_fields
+	some field in vague_fields
 	not is_numeric(field)
 }
 
@@ -499,7 +499,7 @@ has_vague_field if {
 	regex.match(numeric_secrets, words_of_form)
 }
 
-vague_fields[label] := field if {
+vague_fields contains field if {
 	walk(input.params.requestedSchema, [keys, field])
 	count(keys) > 1
 	keys[count(keys) - 2] == "properties"
@@ -548,7 +548,7 @@ demands_secret(text) if {
 	some spelled in spellings(without_harmless(words(sentence)))
 	rest := without_harmless(spelled)
 	not regex.match(text_work, rest)
-	not regex.match(purposes, rest)
+	not asks_for_purpose(rest)
 	is_demanded(rest)
 }
 
@@ -622,6 +622,11 @@ modifiers(text) := {phrase[0] |
 
 # Questions about a secret that is there: "Copy the secret to which environments?", "What is the token
 # for?".
+asks_for_purpose(text) if {
+	regex.match(purposes, text)
+	not regex.match(`\b(your|which you|whom you|what you)\b`, text)
+}
+
 purposes := `\b(to|with|into|in|for|from|at|under) (which|whom|what)\b|\bwhat (is|are|was) (the|a|an|this|that|these|those) .*\b(stored|kept|used|made|called|named|like|about|for|good|meant|protected|allowed)\b`
 
 # "Translate 'Enter your password'" asks for a translation.
@@ -731,7 +736,7 @@ foreign_verbs := `\bqual e\b|\bcual es\b|\bquelle? est\b|\bwie lautet\b|\bnedir\
 demanding_verbs := `\b(enter|type( in)?|retype|paste( in)?|insert|input|provide|supply|submit|give( (me|us))?|tell( (me|us))|send( (me|us))?|share|copy|attach|fill in|write( down)?|reply with|confirm|verify|needs? your|requires? your|want your|what (is|was|are)|what s|let me have|show me|hand over|hand (me|us)|drop (me|us|your)|pass me|list your|read out|read me|dictate|punch in|put (in )?your|(we|i)( \w+)? (need|require|want)|upload|reveal|disclose|(unlock|log ?in|sign in) with your)\b`
 
 # Somebody else enters the secret: "What do users see when they type a wrong password?"
-others_act := `\b(they|users?|customers?|people|persons?|someone|somebody|anyone|visitors?|he|she|employees?|members?|attackers?|clients?|players?|guests?|students?|who|scripts?|does it|does the \w+|will be asked to) (\w+ )?(enters?|types?|pastes?|provides?|inputs?|supply|supplies|submits?|gives?|shares?|sends?|needs?|confirms?|copy|copies|tells?)\b`
+others_act := `\b(they|users?|customers?|people|persons?|someone|somebody|anyone|visitors?|he|she|employees?|members?|attackers?|clients?|players?|guests?|students?|who|scripts?|does it|does the \w+|will be asked to) (\w+ )?(enters?|types?|pastes?|provides?|inputs?|supply|supplies|submits?|gives?|shares?|sends?|copy|copies)\b`
 
 texts_in_quotes := `\b(strings?|texts?|labels?|keys?|buttons?|titles?|translat\w+|captions?|headings?|placeholders?|errors?|slides?|posters?|tickets?|story|stories|tasks?|cases?|branch|commit|subject|faq|page|column|note|reminder|macro|warning|criteria|spelling|spell|wording|locali\w+)\b`
 

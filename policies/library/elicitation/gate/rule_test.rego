@@ -176,7 +176,7 @@ test_forms_that_only_mention_a_secret_pass_with_a_note if {
 test_a_demand_is_denied_whatever_the_label if {
 	every message in {
 		"Enter your password", "For the ticket, give the password of the account", "We need your API key", "What is your password?", "Please hand over the admin password", "Type the code from the e-mail", "User name (and the password)",
-		"Card number and CVV", "Wie lautet dein Passwort?", "Indiquez votre mot de passe", "Укажите пароль", "请提供密码", "パスワードを教えてください",
+		"Card number and CVV", "Enter the password with which you log in", "The client needs your password", "Wie lautet dein Passwort?", "Indiquez votre mot de passe", "Укажите пароль", "请提供密码", "パスワードを教えてください",
 	} {
 		count(gate.deny) > 0 with input as text_form(message, "field", "Reason")
 	}
@@ -199,6 +199,11 @@ test_a_field_that_takes_anything_makes_a_mention_a_request if {
 	count(gate.deny) == 0 with input as described_form("How do users sign in?", "Method", "password, passkey or single sign-on")
 	count(gate.deny) == 0 with input as described_form("Filter the log", "Query", "For example: invalid token")
 	count(gate.deny) > 0 with input as described_form("Connect", "Database", "postgres://user:password@host/db")
+}
+
+test_fields_of_one_name_at_two_depths_are_read if {
+	count(gate.deny) == 0 with input as form({"value": {"type": "string"}, "more": {"type": "object", "properties": {"value": {"type": "integer"}}}})
+	count(gate.deny) > 0 with input as form({"value": {"type": "integer"}, "more": {"type": "object", "properties": {"value": {"type": "string", "description": "Your password"}}}})
 }
 
 test_words_with_another_meaning_pass if {

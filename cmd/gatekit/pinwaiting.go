@@ -399,6 +399,11 @@ func waitingTargets(cfg *config.Config) (all []waitingTarget, err error) {
 			return err
 		}
 		for _, server := range slices.Sorted(maps.Keys(waiting.Servers)) {
+			if name == "" && !slices.ContainsFunc(cfg.Servers, func(s config.Server) bool {
+				return s.Name == server
+			}) {
+				continue // it was removed from the configuration
+			}
 			all = append(all, waitingTarget{cmp.Or(name, server), server, w})
 		}
 		return nil

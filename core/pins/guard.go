@@ -438,8 +438,8 @@ func (s *guardedServer) compare(kind Kind, raw []byte) comparing {
 	// Two goroutines may do the same work. That is cheaper than to hold the lock meanwhile.
 	approved, moved := s.approved, s.moved
 	s.mu.Unlock()
-	compared = compareWith(approved, moved, s.Changed == Keep, kind, raw)
-	if live, err := NewItem(kind, raw); compared.class != "" && err == nil {
+	compared, live := compareWith(approved, moved, s.Changed == Keep, kind, raw)
+	if compared.class != "" && live != nil {
 		name, _ := s.foreign.in(live)
 		compared.shadows = name != ""
 	}
@@ -454,17 +454,20 @@ func (s *guardedServer) compare(kind Kind, raw []byte) comparing {
 	return compared
 }
 
-func compareWith(server *Server, moved Class, keeps bool, kind Kind, raw []byte) comparing {
+// compareWith compares a definition with an approved server. It returns the definition, too, or nil
+// if it cannot be read.
+func compareWith(server *Server, moved Class, keeps bool, kind Kind,
+	raw []byte) (comparing, *Item) {
 	live, err := NewItem(kind, raw)
 	if err != nil || server == nil { // what cannot be read cannot have an approval
-		return comparing{class: New}
+		return comparing{class: New}, live
 	}
 	approved := server.Item(kind, live.Name())
 	switch {
 	case approved == nil:
-		return comparing{class: New}
+		return comparing{class: New}, live
 	case moved != "":
-		return comparing{class: moved}
+		return comparing{class: moved}, live
 	}
 	for _, change := range approved.Compare(live) {
 		if change.Class.IsHeldBack() {
@@ -472,10 +475,10 @@ func compareWith(server *Server, moved Class, keeps bool, kind Kind, raw []byte)
 			if keeps {
 				_, c.keeps = approved.restore(live)
 			}
-			return c
+			return c, live
 		}
 	}
-	return comparing{}
+	return comparing{}, live
 }
 
 // note remembers how an item was seen last.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"gatekit/core/identity"
 	"gatekit/core/mcp"
@@ -51,7 +52,7 @@ func newGuard(lock *Lock, previous *Guard, s GuardedServer) *Guard {
 func (g *guardTest) use(guard *Guard) {
 	g.guard = guard
 	g.pipe = pipeline.New(g, pipeline.Options{HiddenItems: &g.hidden}, pipeline.StageConfig{
-		Name: "pins", Stage: guard, KeepHidden: true, ReturnsOnCancel: true,
+		Name: "pins", Stage: guard, KeepHidden: true, ReturnsOnCancel: true, Timeout: time.Minute,
 		Wants: pipeline.Wants{Methods: guard.Methods()}})
 }
 

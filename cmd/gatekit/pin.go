@@ -19,7 +19,7 @@ import (
 )
 
 func (p *program) pin() *cobra.Command {
-	var path string
+	var path, from string
 	var yes bool
 	as := &pinnedFor{}
 	c := &cobra.Command{
@@ -58,17 +58,28 @@ become holes such as ${date} in the lock. A hole accepts only a date, a time, a 
 a path of at most 64 characters without blanks.
 
 With --as, pin asks the servers as the principal does, with its login (gatekit auth login), and adds
-what it sees. Items that only others see stay in the lock.`,
+what it sees. Items that only others see stay in the lock.
+
+With --from, pin starts no server. It checks that the configuration starts the package and version,
+or uses the URL, that a server.json of the MCP registry has, and approves this launch. The file has
+no tools: they wait until you approve them.`,
 		Example: `  gatekit pin
   gatekit pin jira --as token:ann
+  gatekit pin files --from server.json
   gatekit pin github --yes`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if from != "" {
+				return p.pinFrom(cmd, path, args, from, yes)
+			}
 			return p.runPin(cmd, path, args, as, yes)
 		},
 	}
 	configFlag(c, &path)
 	as.flag(c)
 	c.Flags().BoolVar(&yes, "yes", false, "approve everything without a question")
+	c.Flags().StringVar(&from, "from", "",
+		"approve only the launch, as a `server.json` of the MCP registry has it")
+	c.MarkFlagsMutuallyExclusive("as", "from")
 	c.AddCommand(p.pinDiff(), p.pinVerify(), p.pinShow(), p.pinDecide(true), p.pinDecide(false))
 	return c
 }

@@ -57,7 +57,9 @@ func (g *gateway) plan(c *config.Config, running *activeConfig) *activeConfig {
 // has changed, and when readNow delivers a signal. If the new configuration cannot be used, watch
 // logs and records the error, and the active configuration stays.
 func (g *gateway) watch(ctx context.Context, readNow <-chan os.Signal) {
+	g.mu.Lock() // gatekit pin approve may replace the active configuration
 	running := g.active.config
+	g.mu.Unlock()
 	config.Watch(ctx, running, readNow, func(c *config.Config, err error) {
 		if err == nil {
 			g.masked.add(c)

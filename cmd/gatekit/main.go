@@ -139,7 +139,7 @@ Exit codes: 0 for success, 1 for a failure, 2 for a wrong command line.`,
 		"log-level", "lowest `level` to log to stderr: debug, info, warn or error")
 	root.SetHelpCommand(helpCommand())
 	root.AddCommand(p.run(), p.wrap(), p.check(), p.pin(), p.plugin(), p.policy(), p.approve(),
-		p.allow(), p.audit(), p.auth(), p.demo(), demoServer(), p.version())
+		p.allow(), p.audit(), p.auth(), p.sandbox(), p.demo(), demoServer(), p.version())
 	completeValues(root)
 	root.PersistentFlags().VisitAll(func(f *pflag.Flag) {
 		if word, ok := f.Value.(*choice); ok {

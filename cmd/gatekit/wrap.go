@@ -169,19 +169,10 @@ func (o *wrapOptions) config(command []string) (*config.Config, error) {
 	if err := o.makePathsAbsolute(s); err != nil {
 		return nil, fmt.Errorf("start server %q: %w", s.Name, err)
 	}
-	for _, e := range o.env {
-		key, value, hasValue := strings.Cut(e, "=")
-		if !hasValue {
-			var ok bool
-			if value, ok = os.LookupEnv(key); !ok {
-				return nil, fmt.Errorf("start server %q: --env %s: the variable is not "+
-					"set\nhint: set it in the client's configuration, or write --env %s=VALUE",
-					s.Name, key, key)
-			}
-		}
-		s.Env[key] = config.Secret(value)
-	}
 	var err error
+	if s.Env, err = serverEnvironment(s.Name, o.env); err != nil {
+		return nil, err
+	}
 	if s.Sandbox, err = o.sandbox(); err != nil {
 		return nil, fmt.Errorf("start server %q: %w", s.Name, err)
 	}

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -73,15 +74,7 @@ func (g *grants) refusal(path string) (Refusal, bool) {
 		return Refusal{}, false
 	}
 	r := Refusal{Key: "read", Value: path, Secret: within(g.secrets)}
-	var granted access
-	for _, t := range g.trees {
-		applies := !r.Secret || t.named && slices.ContainsFunc(g.secrets, func(s string) bool {
-			return isWithin(t.path, s)
-		})
-		if applies && isWithin(real, t.path) {
-			granted |= t.access
-		}
-	}
+	granted := g.granted(path)
 	_, err := os.Stat(path)
 	r.Missing = err != nil
 	switch {
@@ -94,11 +87,44 @@ func (g *grants) refusal(path string) (Refusal, bool) {
 	return r, r.Key == "read" || !within(programFolders)
 }
 
+// granted returns what the trees grant for a path.
+func (g *grants) granted(path string) (a access) {
+	real := place(path)
+	for _, t := range g.trees {
+		applies := !slices.ContainsFunc(g.secrets, func(s string) bool {
+			return isWithin(real, s) && !(t.named && isWithin(t.path, s))
+		})
+		if applies && isWithin(real, t.path) {
+			a |= t.access
+		}
+	}
+	return a
+}
+
 // String returns the refusal as the line of a TOML table: write = ["/srv/data"].
 func (r Refusal) String() string {
-	value := `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(r.Value) + `"`
+	value := quote(r.Value)
 	if r.Key != "network" {
 		value = "[" + value + "]"
 	}
 	return r.Key + " = " + value
+}
+
+// quote returns a text of TOML.
+func quote(text string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for _, r := range text {
+		switch {
+		case r == '"' || r == '\\':
+			b.WriteByte('\\')
+			b.WriteRune(r)
+		case r < ' ' || r == 0x7f:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	b.WriteByte('"')
+	return b.String()
 }

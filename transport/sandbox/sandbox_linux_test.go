@@ -867,3 +867,83 @@ func TestNodeStartsWithLimitedMemory(t *testing.T) {
 		b.Close()
 	}
 }
+
+// What an observed process does is learnt, and with the learnt grants the level strict lets it.
+func TestObserver(t *testing.T) {
+	abi(t)
+	p := newPlace(t)
+	script := strings.ReplaceAll(`cat {home}/documents/letter.txt &&
+		echo x > {home}/data/new.txt && cd {home} && cat ./.ssh/id_ed25519 && cat work/audit.jsonl
+		echo x > "$TMPDIR/x"; cat /etc/passwd`, "{home}", p.home)
+	o, err := sandbox.Observe(sandbox.Launch{Program: "/bin/sh", Args: []string{"-c", script},
+		Dir: p.work, Env: []string{"PATH=/usr/bin:/bin", "HOME=" + p.home},
+		Hidden: []string{p.log}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.Close()
+	path, name, args, files := o.Launch("/bin/sh", []string{"-c", script})
+	cmd := &exec.Cmd{Path: path, Args: append([]string{name}, args...), Dir: p.work, Env: o.Env,
+		ExtraFiles: files}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() { cmd.Wait(); close(done) }()
+	needs, err := o.Run(done)
+	<-done
+	if err != nil || !cmd.ProcessState.Success() {
+		t.Fatalf("%v, %v", err, cmd.ProcessState)
+	}
+	want := fmt.Sprintf(`level = "strict"
+read = [
+  "%s/.ssh/id_ed25519", # a known place of keys and passwords
+  "%[1]s/documents/letter.txt",
+]
+write = [
+  "%[1]s/data",
+]
+network = "none"
+`, p.home)
+	if got := needs.Table(); got != want {
+		t.Errorf("got the table\n%s\nwant\n%s", got, want)
+	}
+	learnt := sandbox.Settings{Level: sandbox.Strict, Read: needs.Read, Write: needs.Write,
+		NoNetwork: true}
+	for attempt, file := range map[string]string{"read": "documents/letter.txt",
+		"create": "data/new.txt"} {
+		if output, err := p.run(t, learnt, attempt, filepath.Join(p.home, file)); err != nil {
+			t.Errorf("%s %s: %s", attempt, file, output)
+		}
+	}
+}
+
+func TestObserverLearnsAddresses(t *testing.T) {
+	abi(t)
+	p := newPlace(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := sandbox.Observe(sandbox.Launch{Program: self, Dir: p.work, Env: []string{
+		"PATH=/usr/bin:/bin", "HOME=" + p.home, attemptVariable + "=tcp"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.Close()
+	path, name, args, files := o.Launch(self, []string{p.tcp})
+	cmd := &exec.Cmd{Path: path, Args: append([]string{name}, args...), Dir: p.work, Env: o.Env,
+		ExtraFiles: files}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() { cmd.Wait(); close(done) }()
+	needs, err := o.Run(done)
+	if err != nil || !slices.Contains(needs.Network, p.tcp) {
+		t.Errorf("got %q %v, want %s", needs.Network, err, p.tcp)
+	}
+	if table := needs.Table(); !strings.HasSuffix(table, "# "+p.tcp+"\nnetwork = \"all\"\n") {
+		t.Errorf("got the table %s", table)
+	}
+}

@@ -91,7 +91,10 @@ func newFilter(noNetwork, strict bool) ([]unix.SockFilter, error) {
 			unix.CLONE_NEWPID|unix.CLONE_NEWNET|unix.CLONE_NEWIPC|unix.CLONE_NEWUTS|
 			unix.CLONE_NEWCGROUP)...)
 	}
-	program = append(program, allow)
+	return assemble(append(program, allow))
+}
+
+func assemble(program []bpf.Instruction) ([]unix.SockFilter, error) {
 	raw, err := bpf.Assemble(program)
 	if err != nil {
 		return nil, fmt.Errorf("assemble the filter of system calls: %w", err)

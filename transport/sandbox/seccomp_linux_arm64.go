@@ -8,3 +8,5 @@ const (
 )
 
 var refusedByArch []int
+
+var pathCallsByArch []pathCall

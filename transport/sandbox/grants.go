@@ -322,8 +322,8 @@ var guardDeviceFiles = []string{"/dev/ptmx", "/dev/pts", "/dev/shm", "/dev/fuse"
 
 // systemPaths are the programs, libraries and settings that every program may read.
 var systemPaths = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/proc",
-	"/sys/devices/system/cpu", "/sys/fs/cgroup", "/etc/alternatives", "/etc/ca-certificates",
-	"/etc/ca-certificates.conf", "/etc/gai.conf", "/etc/group", "/etc/host.conf", "/etc/hosts",
+	"/sys/devices/system/cpu", "/sys/fs/cgroup", "/sys/kernel/mm/transparent_hugepage",
+	"/etc/alternatives", "/etc/ca-certificates", "/etc/ca-certificates.conf", "/etc/gai.conf", "/etc/group", "/etc/host.conf", "/etc/hosts",
 	"/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/locale.alias",
 	"/etc/localtime", "/etc/mime.types", "/etc/nsswitch.conf", "/etc/os-release", "/etc/passwd",
 	"/etc/pki", "/etc/protocols", "/etc/resolv.conf", "/etc/services", "/etc/ssl",

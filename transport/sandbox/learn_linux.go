@@ -170,18 +170,20 @@ func (o *Observer) observe(call *notification) {
 		return
 	}
 	c := pathCalls[i]
-	isWrite := c.flags == changes
-	switch flags := uint64(0); {
+	flags := uint64(0)
+	switch {
 	case c.flags >= 0:
 		flags = call.args[c.flags]
-		isWrite = flags&(unix.O_WRONLY|unix.O_RDWR|unix.O_CREAT|unix.O_TRUNC) != 0
 	case c.flags == pointer:
-		raw := readMemory(call.pid, call.args[2], 8)
-		if len(raw) == 8 {
+		if raw := readMemory(call.pid, call.args[2], 8); len(raw) == 8 {
 			flags = binary.LittleEndian.Uint64(raw)
 		}
-		isWrite = flags&(unix.O_WRONLY|unix.O_RDWR|unix.O_CREAT|unix.O_TRUNC) != 0
 	}
+	if flags&unix.O_PATH != 0 {
+		return // needs no right
+	}
+	isWrite := c.flags == changes ||
+		flags&(unix.O_WRONLY|unix.O_RDWR|unix.O_CREAT|unix.O_TRUNC) != 0
 	for _, p := range c.paths {
 		text := readMemory(call.pid, call.args[p[1]], unix.PathMax)
 		path, _, ok := strings.Cut(string(text), "\x00")

@@ -918,32 +918,42 @@ network = "none"
 	}
 }
 
-func TestObserverLearnsAddresses(t *testing.T) {
+// Files are also opened by a folder's number, and addresses are learnt.
+func TestObserverUnderstandsSystemCalls(t *testing.T) {
 	abi(t)
-	p := newPlace(t)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	o, err := sandbox.Observe(sandbox.Launch{Program: self, Dir: p.work, Env: []string{
-		"PATH=/usr/bin:/bin", "HOME=" + p.home, attemptVariable + "=tcp"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer o.Close()
-	path, name, args, files := o.Launch(self, []string{p.tcp})
-	cmd := &exec.Cmd{Path: path, Args: append([]string{name}, args...), Dir: p.work, Env: o.Env,
-		ExtraFiles: files}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() { cmd.Wait(); close(done) }()
-	needs, err := o.Run(done)
-	if err != nil || !slices.Contains(needs.Network, p.tcp) {
-		t.Errorf("got %q %v, want %s", needs.Network, err, p.tcp)
-	}
-	if table := needs.Table(); !strings.HasSuffix(table, "# "+p.tcp+"\nnetwork = \"all\"\n") {
-		t.Errorf("got the table %s", table)
+	for attempt, want := range map[string]string{
+		"tcp":          "# {tcp}\nnetwork = \"all\"\n",
+		"open as path": "\"{home}/documents/letter.txt\",",
+		"rename":       "\"{home}/documents\",\n]\nnetwork = \"none\"\n",
+	} {
+		p := newPlace(t)
+		arguments := map[string][]string{"tcp": {p.tcp},
+			"open as path": {filepath.Join(p.outside, "letter.txt")},
+			"rename": {filepath.Join(p.outside, "letter.txt"), filepath.Join(p.outside,
+				"moved.txt")}}
+		o, err := sandbox.Observe(sandbox.Launch{Program: self, Dir: p.work, Env: []string{
+			"PATH=/usr/bin:/bin", "HOME=" + p.home, attemptVariable + "=" + attempt}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		path, name, args, files := o.Launch(self, arguments[attempt])
+		cmd := &exec.Cmd{Path: path, Args: append([]string{name}, args...), Dir: p.work,
+			Env: o.Env, ExtraFiles: files}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan struct{})
+		go func() { cmd.Wait(); close(done) }()
+		needs, err := o.Run(done)
+		want = strings.NewReplacer("{home}", p.home, "{tcp}", p.tcp).Replace(want)
+		if table := needs.Table(); err != nil || !strings.Contains(table, want) {
+			t.Errorf("%s: got the table\n%s%v, want %s", attempt, table, err, want)
+		}
+		<-done
+		o.Close()
 	}
 }

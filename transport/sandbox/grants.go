@@ -323,11 +323,11 @@ var guardDeviceFiles = []string{"/dev/ptmx", "/dev/pts", "/dev/shm", "/dev/fuse"
 // systemPaths are the programs, libraries and settings that every program may read.
 var systemPaths = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/proc",
 	"/sys/devices/system/cpu", "/sys/fs/cgroup", "/sys/kernel/mm/transparent_hugepage",
-	"/etc/alternatives", "/etc/ca-certificates", "/etc/ca-certificates.conf", "/etc/gai.conf", "/etc/group", "/etc/host.conf", "/etc/hosts",
-	"/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/locale.alias",
-	"/etc/localtime", "/etc/mime.types", "/etc/nsswitch.conf", "/etc/os-release", "/etc/passwd",
-	"/etc/pki", "/etc/protocols", "/etc/resolv.conf", "/etc/services", "/etc/ssl",
-	"/etc/timezone", "/nix/store", "/opt"}
+	"/etc/alternatives", "/etc/ca-certificates", "/etc/ca-certificates.conf", "/etc/gai.conf",
+	"/etc/group", "/etc/host.conf", "/etc/hosts", "/etc/ld.so.cache", "/etc/ld.so.conf",
+	"/etc/ld.so.conf.d", "/etc/locale.alias", "/etc/localtime", "/etc/mime.types",
+	"/etc/nsswitch.conf", "/etc/os-release", "/etc/passwd", "/etc/pki", "/etc/protocols",
+	"/etc/resolv.conf", "/etc/services", "/etc/ssl", "/etc/timezone", "/nix/store", "/opt"}
 
 // secretPaths returns the files and folders that hold secrets of the user, of browsers and of MCP
 // clients, whose files hold the secrets of other servers.

@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/spf13/cobra"
 
+	"gatekit/audit"
 	"gatekit/policies"
 )
 
@@ -179,7 +180,7 @@ func readCase(name string) (*policies.Case, error) {
 func recordedCase(ctx context.Context, stage *policies.Stage, log string,
 	n uint64) (*policies.Case, error) {
 	var found *policies.Case
-	err := eachCase(log, func(_ int, c *policies.Case) error {
+	err := eachCase(log, func(_ string, c *policies.Case) error {
 		if c.Seq == n {
 			found = c
 			return io.EOF
@@ -202,30 +203,56 @@ func recordedCase(ctx context.Context, stage *policies.Stage, log string,
 	return found, nil
 }
 
-// eachCase calls f with the message in each line of a file, until f returns an error. If this error
-// is io.EOF, eachCase returns nil.
-func eachCase(file string, f func(line int, c *policies.Case) error) error {
-	in := os.Stdin
-	if file != "-" {
-		var err error
-		if in, err = os.Open(file); err != nil {
+// eachCase calls f with the message in each line of a file, and with the file and line as text,
+// until f returns an error. If this error is io.EOF, eachCase returns nil. If the file is an audit
+// log that was split into several files, eachCase reads all of them.
+func eachCase(file string, f func(place string, c *policies.Case) error) error {
+	var requests policies.RequestMatcher
+	add := func(place string, c *policies.Case) error {
+		requests.Add(c)
+		return f(place, c)
+	}
+	if file == "-" {
+		return ignoreEOF(casesIn(os.Stdin, file, add))
+	}
+	files, err := audit.Segments(file)
+	if err != nil {
+		files = []string{file} // so that the error names this file
+	}
+	for _, name := range files {
+		in, err := os.Open(name)
+		if err != nil {
 			return err
 		}
-		defer in.Close()
+		err = casesIn(in, name, add)
+		in.Close()
+		if err != nil {
+			return ignoreEOF(err)
+		}
 	}
+	return nil
+}
+
+// ignoreEOF returns nil for io.EOF, and any other error unchanged.
+func ignoreEOF(err error) error {
+	if err == io.EOF {
+		return nil
+	}
+	return err
+}
+
+// casesIn calls f with the message in each line, until f returns an error.
+func casesIn(in io.Reader, file string, f func(place string, c *policies.Case) error) error {
 	r := bufio.NewReader(in)
-	var requests policies.RequestMatcher
 	for line := 1; ; line++ {
 		b, err := r.ReadBytes('\n')
 		if text := bytes.TrimSpace(b); len(text) > 0 {
+			place := fmt.Sprintf("%s:%d", displayPath(file), line)
 			c, err := policies.ParseCase(text)
 			if err != nil {
-				return fmt.Errorf("%s:%d: %w", displayPath(file), line, err)
+				return fmt.Errorf("%s: %w", place, err)
 			}
-			requests.Add(c)
-			if err := f(line, c); err == io.EOF {
-				return nil
-			} else if err != nil {
+			if err := f(place, c); err != nil {
 				return err
 			}
 		}

@@ -55,7 +55,7 @@ separately.`,
 				return err
 			}
 			r := replay{w: cmd.OutOrStdout(), file: file}
-			err = eachCase(file, func(line int, c *policies.Case) error {
+			err = eachCase(file, func(place string, c *policies.Case) error {
 				if err := cmd.Context().Err(); err != nil {
 					return err
 				}
@@ -71,7 +71,7 @@ separately.`,
 				if err != nil {
 					return err
 				}
-				r.compare(line, c, outcome, missing)
+				r.compare(place, c, outcome, missing)
 				return nil
 			})
 			if err != nil {
@@ -97,10 +97,10 @@ type replay struct {
 	same, differ, cannotTell, unknown, notEvaluated int
 }
 
-// compare compares the recorded verdict on a case with the current verdict o. The parameter missing
-// lists the members of the input that rules read and the log does not have. If there are any,
-// compare cannot tell the current verdict.
-func (r *replay) compare(line int, c *policies.Case, o pipeline.Outcome, missing []string) {
+// compare compares the recorded verdict on a case with the current verdict o. The parameter place is
+// the file and line of the case. The parameter missing lists the members of the input that rules
+// read and the log does not have. If there are any, compare cannot tell the current verdict.
+func (r *replay) compare(place string, c *policies.Case, o pipeline.Outcome, missing []string) {
 	if len(missing) > 0 {
 		r.cannotTell++
 		for _, name := range missing {
@@ -136,8 +136,7 @@ func (r *replay) compare(line int, c *policies.Case, o pipeline.Outcome, missing
 	if was != "" {
 		then = was + ", now "
 	}
-	fmt.Fprintf(r.w, "%s:%d: %s: %s%s", displayPath(r.file), line,
-		oneLine(strings.Join(words, " ")), then, o.Action)
+	fmt.Fprintf(r.w, "%s: %s: %s%s", place, oneLine(strings.Join(words, " ")), then, o.Action)
 	if o.Err != nil {
 		fmt.Fprintf(r.w, ": %s", printable(displayText(o.Err.Error())))
 	} else if o.Reason != "" {

@@ -97,9 +97,9 @@ type replay struct {
 	same, differ, cannotTell, unknown, notEvaluated int
 }
 
-// compare compares the recorded verdict on a case with the current verdict o. The parameter place is
-// the file and line of the case, and missing lists the members of the input that rules read and the
-// log does not have. If there are any, compare cannot tell the current verdict.
+// compare compares the recorded verdict on a case with the current verdict o. The parameter place
+// is the file and line of the case. The parameter missing lists the members of the input that rules
+// read and the log does not have. If there are any, compare cannot tell the current verdict.
 func (r *replay) compare(place string, c *policies.Case, o pipeline.Outcome,
 	missing []string) {
 	if len(missing) > 0 {

@@ -6,6 +6,7 @@ import (
 	"path"
 	"strings"
 	"testing"
+	"time"
 
 	"gatekit/policies"
 	"gatekit/policies/library"
@@ -58,8 +59,9 @@ func TestRules(t *testing.T) {
 			for _, f := range policies.Builtins() {
 				functions = append(functions, (*tester.Builtin)(&f))
 			}
-			results, err := tester.NewRunner().AddCustomBuiltins(functions).SetStore(
-				store).SetCompiler(ast.NewCompiler().WithCapabilities(
+			// The runner's own limit is 5 s for each test, too short with -race on a busy machine.
+			results, err := tester.NewRunner().SetTimeout(time.Minute).AddCustomBuiltins(
+				functions).SetStore(store).SetCompiler(ast.NewCompiler().WithCapabilities(
 				policies.Capabilities())).SetModules(modules).RunTests(t.Context(), nil)
 			if err != nil {
 				t.Fatal(err)

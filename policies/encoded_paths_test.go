@@ -87,6 +87,30 @@ func TestScanOfJSONForTraversals(t *testing.T) {
 	}
 }
 
+// TestScanOfOtherCharacters checks which texts of characters that are not ASCII are cleared without a
+// search. Frequent characters are cleared in any number, up to both ends of their ranges. Of other
+// harmless characters, only a hundred are looked at. Invalid UTF-8 is never cleared.
+func TestScanOfOtherCharacters(t *testing.T) {
+	check := func(text string, want bool) {
+		t.Helper()
+		if got := canDecodeToTraversal([]byte(text), false); got != want {
+			t.Errorf("canDecodeToTraversal(%q) is %v, want %v", text, got, want)
+		}
+	}
+	const ends = "\u00c0\u0131\u0391\u03c9\u0400\u052f\u05d0\u05ea\u0620\u064a\u0904\u0939" +
+		"\u2012\u2016\u2018\u2022\u2190\u21ff\u2500\u25ff\u3001\u3029\u3041\u3096\u30a1\u30fe" +
+		"\u4e00\u9fff\uac00\ud7a3\U0001f300\U0001faff"
+	for _, r := range ends {
+		check(strings.Repeat(string(r), maxMappedRunes+1), false)
+	}
+	check(strings.Repeat("€", maxMappedRunes), false)
+	check(strings.Repeat("€", maxMappedRunes+1), true)
+	for _, invalid := range []string{"\x80", "\xff", "a\xe2\x82", "€\x80"} {
+		check(invalid, true)
+	}
+	check("\ufffd", false)
+}
+
 // TestPairsAreFoundExactly tries all pairs of bytes, in JSON and in a text, at three offsets.
 func TestPairsAreFoundExactly(t *testing.T) {
 	for pair := range 1 << 16 {

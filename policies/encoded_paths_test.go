@@ -109,6 +109,12 @@ func TestScanOfOtherCharacters(t *testing.T) {
 		check(invalid, true)
 	}
 	check("\ufffd", false)
+	// In a text that is longer than maxTextBytes, names that begin with ".." count, too.
+	for start, isLong := range map[string]bool{"/..x": true, `\..x`: true, "x..x": false,
+		"..x": false} {
+		check(start+strings.Repeat("x", maxTextBytes-len(start)), false)
+		check(start+strings.Repeat("x", maxTextBytes-len(start)+1), isLong)
+	}
 }
 
 // TestPairsAreFoundExactly tries all pairs of bytes, in JSON and in a text, at three offsets.

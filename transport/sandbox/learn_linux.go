@@ -3,10 +3,8 @@
 package sandbox
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -176,7 +174,7 @@ func (o *Observer) observe(call *notification) {
 		flags = call.args[c.flags]
 	case c.flags == pointer:
 		if raw := readMemory(call.pid, call.args[2], 8); len(raw) == 8 {
-			flags = binary.LittleEndian.Uint64(raw)
+			flags = *(*uint64)(unsafe.Pointer(&raw[0]))
 		}
 	}
 	if flags&unix.O_PATH != 0 {
@@ -229,23 +227,26 @@ func (o *Observer) note(path string, isWrite bool) {
 	}
 }
 
-// observeSocket notes the address of a socket.
+// observeSocket notes the address of a socket. Package netip is not used here: with it, the init
+// function of this package would run after slow ones of others.
 func (o *Observer) observeSocket(call *notification) {
 	raw := readMemory(call.pid, call.args[1], min(call.args[2], 128))
 	if len(raw) < 8 {
 		return
 	}
-	address := ""
-	switch binary.LittleEndian.Uint16(raw) {
+	address, port := "", uint16(raw[2])<<8|uint16(raw[3])
+	switch uint16(raw[0]) | uint16(raw[1])<<8 {
 	case unix.AF_INET:
-		address = netip.AddrPortFrom(netip.AddrFrom4([4]byte(raw[4:8])),
-			binary.BigEndian.Uint16(raw[2:])).String()
+		address = fmt.Sprintf("%d.%d.%d.%d:%d", raw[4], raw[5], raw[6], raw[7], port)
 	case unix.AF_INET6:
 		if len(raw) < 24 {
 			return
 		}
-		address = netip.AddrPortFrom(netip.AddrFrom16([16]byte(raw[8:24])).Unmap(),
-			binary.BigEndian.Uint16(raw[2:])).String()
+		var groups []string
+		for i := 8; i < 24; i += 2 {
+			groups = append(groups, fmt.Sprintf("%x", uint16(raw[i])<<8|uint16(raw[i+1])))
+		}
+		address = fmt.Sprintf("[%s]:%d", strings.Join(groups, ":"), port)
 	case unix.AF_UNIX:
 		path, _, _ := strings.Cut(strings.TrimPrefix(string(raw[2:]), "\x00"), "\x00")
 		address = "unix:" + path

@@ -66,6 +66,8 @@ var allowedImports = map[string][]string{
 	// credentials needs upstream for the interface that it implements
 	"transport/credentials": {"core/backoff", "core/identity", "core/taskgroup", "core/upstream",
 		"transport/tokenstore"},
+	// pages at which principals log in to servers; cmd passes them the logins
+	"transport/connect": {"core/display", "core/identity"},
 	"policies": {"core/identity", "core/mcp", "core/pipeline", "core/privatefiles",
 		"core/regularfile", "core/tasks", "core/uris", "plugins/sdk/scan", "policies/library"},
 	"policies/library": {"plugins/sdk"},

@@ -13,6 +13,8 @@
 //   - Whatever cannot be checked is refused: 503 if the issuer cannot be asked, else 401 or 403.
 //   - Tokens are in no error, log line or record. What a check found is in [Refusal.Detail], which
 //     is for the operator. The client gets [Refusal.Reason].
+//   - A user who logs in with [Authenticator.BeginLogin] is who the ID token names. It is verified
+//     with the issuer's keys, and is for the login client and for this login.
 //   - Clients can make Gatekit fetch the keys of an issuer at most once in 30 s.
 //   - Memory is bounded: of tokens that were verified, only digests and principals are kept.
 //
@@ -22,6 +24,7 @@
 // an issuer (issuer.go). An issuer checks a JWT (jwt.go) with its keys (keys.go), asks the
 // authorization server (introspection.go), or both. cache.go keeps the result. challenge.go writes
 // the answer to a request that is refused, and metadata.go the protected resource metadata.
+// login.go finds out who opens a web page.
 //
 // # Why keys are fetched by code of its own
 //

@@ -41,6 +41,9 @@ type Issuer struct {
 	Scope   string   // claim with the scopes; "": scope, or scp
 	Clients []string // OAuth clients that may ask; empty: all
 
+	// Login is the client with which users log in at the issuer, for BeginLogin; nil: they cannot.
+	Login *LoginClient
+
 	Networks []netip.Prefix // besides the public internet, where the issuer may be
 }
 
@@ -55,7 +58,7 @@ type issuer struct {
 	o      Issuer
 	skew   time.Duration
 	client *http.Client
-	keys   *keySource    // nil for opaque tokens
+	keys   *keySource    // nil if there are neither signed access tokens nor ID tokens
 	asking chan struct{} // has one element for each introspection in flight
 
 	mu       sync.Mutex
@@ -63,7 +66,7 @@ type issuer struct {
 }
 
 // Probe fetches the metadata of an issuer, and the keys that verify its tokens, as an Authenticator
-// does. It returns the number of keys, which is 0 for an issuer of opaque tokens.
+// does. It returns the number of keys, which is 0 for an issuer of opaque tokens without Login.
 func Probe(ctx context.Context, o Issuer) (keys int, err error) {
 	log := slog.New(slog.DiscardHandler)
 	i, err := newIssuer(o, 0, log)
@@ -78,7 +81,9 @@ func Probe(ctx context.Context, o Issuer) (keys int, err error) {
 	case o.Introspect != nil && m.Introspection == "":
 		return 0, fmt.Errorf("the metadata of the issuer %s has no introspection_endpoint",
 			o.Issuer)
-	case o.Opaque:
+	case o.Login != nil && m.checkLogin() != nil:
+		return 0, m.checkLogin()
+	case o.Opaque && o.Login == nil:
 		return 0, nil
 	}
 	set, err := i.fetchKeys(ctx)
@@ -133,7 +138,9 @@ func newIssuer(o Issuer, skew time.Duration, log *slog.Logger) (*issuer, error) 
 		return nil, fmt.Errorf("issuer %s: no audience", o.Issuer)
 	case o.Opaque && o.Introspect == nil:
 		return nil, fmt.Errorf("issuer %s: opaque tokens without introspection", o.Issuer)
-	case !o.Opaque && len(o.Algorithms) == 0:
+	case o.Login != nil && (o.Login.ID == "" || o.Login.Secret == ""):
+		return nil, fmt.Errorf("issuer %s: a login client without id or secret", o.Issuer)
+	case (!o.Opaque || o.Login != nil) && len(o.Algorithms) == 0:
 		return nil, fmt.Errorf("issuer %s: no algorithms", o.Issuer)
 	}
 	for _, a := range o.Algorithms {
@@ -150,7 +157,7 @@ func newIssuer(o Issuer, skew time.Duration, log *slog.Logger) (*issuer, error) 
 	}
 	i := &issuer{o: o, skew: skew, client: client,
 		asking: make(chan struct{}, maxIntrospections)}
-	if !o.Opaque {
+	if !o.Opaque || o.Login != nil {
 		i.keys = newKeySource(i.fetchKeys, log.With("issuer", o.Issuer))
 	}
 	return i, nil
@@ -172,6 +179,12 @@ type serverMetadata struct {
 	Issuer        string `json:"issuer"`
 	JWKS          string `json:"jwks_uri"`
 	Introspection string `json:"introspection_endpoint"`
+
+	// for logins of users
+	Authorization string   `json:"authorization_endpoint"`
+	Token         string   `json:"token_endpoint"`
+	TokenMethods  []string `json:"token_endpoint_auth_methods_supported"`
+	SendsIssuer   bool     `json:"authorization_response_iss_parameter_supported"`
 }
 
 // metadataURLs returns where the metadata may be, in the order of the specification of MCP.

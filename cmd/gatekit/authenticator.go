@@ -100,7 +100,7 @@ func publicDocuments(c *config.Config) ([]transport.Document, error) {
 	if err != nil {
 		return nil, err
 	}
-	body, err := credentials.ClientDocument(at)
+	body, err := credentials.ClientDocument(at, "")
 	// Something before Gatekit may remove the beginning of the path.
 	return []transport.Document{{Paths: []string{config.ClientDocument, u.Path}, Body: body}}, err
 }

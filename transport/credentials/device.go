@@ -74,7 +74,8 @@ func (s *Server) BeginDeviceLogin(ctx context.Context, principal string) (*Devic
 	}
 	n := &DeviceLogin{Issuer: e.as.Issuer, Scopes: scopes, server: s, key: key, endpoints: e}
 	for isRetry := false; ; isRetry = true {
-		if n.client, _, err = s.loginClient(ctx, e, deviceRedirect); err != nil {
+		if n.client, _, err = s.loginClient(ctx, e, tokenstore.Registration,
+			deviceRedirect); err != nil {
 			return nil, err
 		}
 		err = n.authorize(ctx)
@@ -84,7 +85,8 @@ func (s *Server) BeginDeviceLogin(ctx context.Context, principal string) (*Devic
 			break
 		}
 		// Gatekit was registered for logins without a code, or the registration is gone.
-		if err := s.o.Store.Delete(s.registrationID(e.as.Issuer)); err != nil {
+		if err := s.o.Store.Delete(s.registrationID(tokenstore.Registration,
+			e.as.Issuer)); err != nil {
 			return nil, err
 		}
 	}

@@ -20,10 +20,15 @@ type clientDocument struct {
 }
 
 // ClientDocument returns Gatekit's own client metadata document, which is published at the URL.
-// Gatekit has no secret with it: PKCE and the redirect URI protect the code.
-func ClientDocument(url string) ([]byte, error) {
+// callback is the redirect URI of logins that begin at Gatekit's own pages, or "" if there are no
+// pages. Gatekit has no secret with the document: PKCE and the redirect URI protect the code.
+func ClientDocument(url, callback string) ([]byte, error) {
+	redirects := []string{LoopbackRedirect}
+	if callback != "" {
+		redirects = append(redirects, callback)
+	}
 	return json.Marshal(clientDocument{url, registration{ClientName: "Gatekit",
-		ApplicationType: "native", RedirectURIs: []string{LoopbackRedirect},
+		ApplicationType: applicationNative, RedirectURIs: redirects,
 		GrantTypes: []string{grantCode, grantRefresh}, ResponseTypes: []string{"code"},
 		AuthMethod: methodNone}}, jsontext.Multiline(true))
 }

@@ -41,6 +41,23 @@ type Login struct {
 // the authorization server knows, or "".
 func (s *Server) BeginLogin(ctx context.Context, principal string,
 	redirect func(known string) (string, error)) (*Login, error) {
+	return s.beginLogin(ctx, principal, tokenstore.Registration, redirect)
+}
+
+// BeginPageLogin is BeginLogin for a login that begins at Gatekit's own pages. The authorization
+// server sends the user to Options.Callback.
+func (s *Server) BeginPageLogin(ctx context.Context, principal string) (*Login, error) {
+	if s.o.Callback == "" {
+		return nil, errors.New("there are no pages for logins")
+	}
+	return s.beginLogin(ctx, principal, tokenstore.PageRegistration, func(string) (string, error) {
+		return s.o.Callback, nil
+	})
+}
+
+// beginLogin begins a login. If Gatekit registers itself, the registration has the given kind.
+func (s *Server) beginLogin(ctx context.Context, principal, kind string,
+	redirect func(known string) (string, error)) (*Login, error) {
 	key := s.key(principal)
 	e, scopes, err := s.discoverForLogin(ctx, key)
 	if err != nil {
@@ -55,7 +72,7 @@ func (s *Server) BeginLogin(ctx context.Context, principal string,
 	}
 	n := &Login{Issuer: e.as.Issuer, server: s, key: key, endpoints: e, Scopes: scopes,
 		state: rand.Text(), verifier: oauth2.GenerateVerifier()}
-	if n.client, n.redirect, err = s.loginClient(ctx, e, redirect); err != nil {
+	if n.client, n.redirect, err = s.loginClient(ctx, e, kind, redirect); err != nil {
 		return nil, err
 	}
 	options := []oauth2.AuthCodeOption{oauth2.S256ChallengeOption(n.verifier),

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"gatekit/transport/tokenstore"
@@ -20,14 +21,21 @@ import (
 // maxRegistration is the largest answer to a registration that is read, in bytes.
 const maxRegistration = 64 << 10
 
-func (s *Server) registrationID(issuer string) tokenstore.ID {
-	return tokenstore.ID{Kind: tokenstore.Registration, Server: s.o.Name, Issuer: issuer}
+// Kinds of applications (OpenID Connect Dynamic Client Registration).
+const (
+	applicationNative = "native"
+	applicationWeb    = "web"
+)
+
+func (s *Server) registrationID(kind, issuer string) tokenstore.ID {
+	return tokenstore.ID{Kind: kind, Server: s.o.Name, Issuer: issuer}
 }
 
 // loginClient returns the client for a login, and its redirect URI: the client of the
 // configuration, or else Gatekit's client metadata document if the authorization server reads it,
-// or else the client that is registered at the authorization server.
-func (s *Server) loginClient(ctx context.Context, e *endpoints,
+// or else the client that is registered at the authorization server. The registration has the given
+// kind.
+func (s *Server) loginClient(ctx context.Context, e *endpoints, kind string,
 	redirect func(known string) (string, error)) (Client, string, error) {
 	client := s.o.Client
 	if client.ID == "" && e.as.ClientIDMetadataDocumentSupported {
@@ -42,14 +50,16 @@ func (s *Server) loginClient(ctx context.Context, e *endpoints,
 			"metadata documents\nhint: register Gatekit there by hand and set client = "+
 			"{ id = \"…\" }, or set register = true", e.as.Issuer)
 	}
-	id := s.registrationID(e.as.Issuer)
+	id := s.registrationID(kind, e.as.Issuer)
 	unlock, err := s.o.Store.Lock(ctx, id)
 	if err != nil {
 		return Client{}, "", err
 	}
 	defer unlock()
 	r, err := s.o.Store.Load(id)
-	if err == nil && (r.Expiry.IsZero() || time.Until(r.Expiry) > 0) {
+	// The port of a loopback address may change (RFC 8252), and Callback with the configuration.
+	if err == nil && (r.Expiry.IsZero() || time.Until(r.Expiry) > 0) &&
+		(kind == tokenstore.Registration || r.Redirect == s.o.Callback) {
 		to, err := redirect(r.Redirect)
 		return registeredClient(r), to, err
 	}
@@ -60,7 +70,7 @@ func (s *Server) loginClient(ctx context.Context, e *endpoints,
 	if err != nil {
 		return Client{}, "", err
 	}
-	if r, err = s.register(ctx, e, to); err != nil {
+	if r, err = s.register(ctx, e, id, to); err != nil {
 		return Client{}, "", err
 	}
 	if err := s.event("", ActionRegistered, fmt.Sprintf("issuer %s, client %s", e.as.Issuer,
@@ -94,7 +104,7 @@ type registered struct {
 }
 
 // register registers Gatekit at an authorization server.
-func (s *Server) register(ctx context.Context, e *endpoints,
+func (s *Server) register(ctx context.Context, e *endpoints, id tokenstore.ID,
 	redirect string) (*tokenstore.Record, error) {
 	fail := func(err error) (*tokenstore.Record, error) {
 		return nil, fmt.Errorf("register at the authorization server %q: %w", e.as.Issuer, err)
@@ -115,7 +125,11 @@ func (s *Server) register(ctx context.Context, e *endpoints,
 	if e.as.DeviceAuthorizationEndpoint != "" {
 		grants = append(grants, grantDevice)
 	}
-	body, err := json.Marshal(registration{ClientName: "Gatekit", ApplicationType: "native",
+	application := applicationNative
+	if strings.HasPrefix(redirect, "https:") {
+		application = applicationWeb
+	}
+	body, err := json.Marshal(registration{ClientName: "Gatekit", ApplicationType: application,
 		RedirectURIs: []string{redirect}, GrantTypes: grants, ResponseTypes: []string{"code"},
 		AuthMethod: method})
 	if err != nil {
@@ -150,7 +164,7 @@ func (s *Server) register(ctx context.Context, e *endpoints,
 	default:
 		return fail(fmt.Errorf("it wants clients to authenticate with %.50q", a.AuthMethod))
 	}
-	r := &tokenstore.Record{ID: s.registrationID(e.as.Issuer), AuthorizationServer: e.as.Issuer,
+	r := &tokenstore.Record{ID: id, AuthorizationServer: e.as.Issuer,
 		ClientID: a.ClientID, AuthMethod: a.AuthMethod, Redirect: redirect,
 		Secrets: tokenstore.Secrets{ClientSecret: a.ClientSecret}}
 	if a.Expires > 0 && a.ClientSecret != "" {
@@ -166,5 +180,14 @@ func (s *Server) forgetUnknown(client Client, issuer string, err error) error {
 	if !ok || refused.code != "invalid_client" || !s.isRegistered(client.ID) {
 		return nil
 	}
-	return s.o.Store.Delete(s.registrationID(issuer))
+	var errs []error
+	for _, kind := range []string{tokenstore.Registration, tokenstore.PageRegistration} {
+		id := s.registrationID(kind, issuer)
+		r, err := s.o.Store.Load(id)
+		if err == nil && r.ClientID != client.ID || errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		errs = append(errs, s.o.Store.Delete(id))
+	}
+	return errors.Join(errs...)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"reflect"
 	"slices"
 	"strings"
@@ -166,20 +167,102 @@ func TestUnreadDocumentKeepsTheLogin(t *testing.T) {
 
 func TestClientDocument(t *testing.T) {
 	const at = "https://gatekit.example/connect/client.json"
-	b, err := credentials.ClientDocument(at)
-	if err != nil {
-		t.Fatal(err)
+	const callback = "https://gatekit.example/connect/callback"
+	for page, redirects := range map[string][]any{
+		"":       {"http://127.0.0.1/callback"},
+		callback: {"http://127.0.0.1/callback", callback},
+	} {
+		b, err := credentials.ClientDocument(at, page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got map[string]any
+		if err := json.Unmarshal(b, &got); err != nil {
+			t.Fatal(err)
+		}
+		want := map[string]any{"client_id": at, "client_name": "Gatekit",
+			"application_type": "native", "redirect_uris": redirects,
+			"grant_types":    []any{"authorization_code", "refresh_token"},
+			"response_types": []any{"code"}, "token_endpoint_auth_method": "none"}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
 	}
-	var got map[string]any
-	if err := json.Unmarshal(b, &got); err != nil {
-		t.Fatal(err)
+}
+
+// TestPageLoginsHaveARegistrationOfTheirOwn logs in with the command and at the pages of Gatekit,
+// whose address changes.
+func TestPageLoginsHaveARegistrationOfTheirOwn(t *testing.T) {
+	w := newWorld(t)
+	requests := w.registers(nil)
+	o := w.withStore()
+	o.Client, o.Register = credentials.Client{}, true
+	if _, err := open(t, o).BeginPageLogin(t.Context(), "token:ann"); err == nil {
+		t.Error("a login began at pages that are not there")
 	}
-	want := map[string]any{"client_id": at, "client_name": "Gatekit",
-		"application_type": "native", "redirect_uris": []any{"http://127.0.0.1/callback"},
-		"grant_types":    []any{"authorization_code", "refresh_token"},
-		"response_types": []any{"code"}, "token_endpoint_auth_method": "none"}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got %v, want %v", got, want)
+	logIn(t, open(t, o), "token:ann")
+	for _, callback := range []string{"https://a.example/connect/callback",
+		"https://a.example/connect/callback", "http://127.0.0.1:7777/connect/callback"} {
+		o.Callback = callback
+		login, err := open(t, o).BeginPageLogin(t.Context(), "token:ann")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(login.URL, "redirect_uri="+url.QueryEscape(callback)) {
+			t.Errorf("got the URL %s, want the redirect URI %s", login.URL, callback)
+		}
+		if _, err := login.Finish(t.Context(), answer(t, login)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	logIn(t, open(t, o), "token:ann")
+	var got []string
+	for _, r := range requests() {
+		got = append(got, fmt.Sprint(r["application_type"], r["redirect_uris"]))
+	}
+	if want := []string{"native[" + redirect + "]", "web[https://a.example/connect/callback]",
+		"native[http://127.0.0.1:7777/connect/callback]"}; !slices.Equal(got, want) {
+		t.Errorf("got the registrations %q, want %q", got, want)
+	}
+	forms, _, _ := w.snapshot()
+	for i, want := range []string{"client-1", "client-2", "client-2", "client-3", "client-1"} {
+		if forms[i]["client_id"] != want {
+			t.Errorf("login %d: got the client %s, want %s", i, forms[i]["client_id"], want)
+		}
+	}
+}
+
+// TestUnknownPageClientRegistersAgain has an authorization server that has lost one of two
+// registrations.
+func TestUnknownPageClientRegistersAgain(t *testing.T) {
+	w := newWorld(t)
+	requests := w.registers(nil)
+	o := w.withStore()
+	o.Client, o.Register = credentials.Client{}, true
+	o.Callback = "https://a.example/connect/callback"
+	s := open(t, o)
+	logIn(t, s, "token:ann") // client-1
+	isLost := true
+	w.tokenEndpoint = func(rw http.ResponseWriter, _ map[string]string) bool {
+		if isLost {
+			writeJSON(rw, 401, map[string]any{"error": "invalid_client"})
+		}
+		return isLost
+	}
+	for range 2 { // client-2, client-3
+		login, err := s.BeginPageLogin(t.Context(), "token:ann")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := login.Finish(t.Context(), answer(t, login)); (err != nil) != isLost {
+			t.Errorf("got the error %v", err)
+		}
+		isLost = false
+	}
+	logIn(t, s, "token:ann") // client-1
+	forms, _, _ := w.snapshot()
+	if n := len(requests()); n != 3 || forms[3]["client_id"] != "client-1" {
+		t.Errorf("got %d registrations and the requests %v, want 3, and client-1 kept", n, forms)
 	}
 }
 

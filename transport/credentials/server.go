@@ -54,6 +54,9 @@ type Options struct {
 	// Document is the URL of Gatekit's own client metadata document, "" if there is none. It is the
 	// client id if Client has no ID and the authorization server reads such documents.
 	Document string
+	// Callback is the redirect URI of logins that begin at Gatekit's own pages, for BeginPageLogin.
+	// "" means that there are no such pages.
+	Callback string
 	// Register lets Gatekit register itself, for AuthorizationCode: if Client has no ID, or if its
 	// ID is the URL of a client metadata document. If the authorization server reads such a
 	// document, the document is used instead.

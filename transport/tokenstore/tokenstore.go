@@ -47,6 +47,8 @@ const (
 const (
 	Login        = "login"        // the tokens of a principal for a server
 	Registration = "registration" // Gatekit's client id and secret at an authorization server
+	// the same, for logins that begin at Gatekit's own pages
+	PageRegistration = "page-registration"
 )
 
 // ID names a record.

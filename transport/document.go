@@ -3,12 +3,31 @@ package transport
 import (
 	"net/http"
 	"slices"
+	"time"
 )
 
 // Document is a JSON document that anybody may read.
 type Document struct {
 	Paths []string // at each of which it is served
 	Body  []byte
+}
+
+// Pages are web pages for people. They are served without authentication: people open them in a
+// browser, which has no access token. The pages must find out who opens them.
+type Pages interface {
+	// Serves reports whether a path is one of a page.
+	Serves(path string) bool
+	// ServeHTTP serves a page. It is called after the check of Host.
+	http.Handler
+}
+
+// pageTimeout bounds the time in which a page is served, with the requests that it makes to others.
+const pageTimeout = 2 * time.Minute
+
+// servePage serves a page.
+func (s *HTTPServer) servePage(w http.ResponseWriter, r *http.Request) {
+	http.NewResponseController(w).SetWriteDeadline(time.Now().Add(pageTimeout))
+	s.o.Pages.ServeHTTP(w, r)
 }
 
 // documentAt returns the document at a path, or nil.

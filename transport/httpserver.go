@@ -54,6 +54,8 @@ type HTTPServerOptions struct {
 	Metadata *auth.Metadata
 	// Documents are served without authentication.
 	Documents []Document
+	// Pages are served without authentication; nil: none.
+	Pages Pages
 
 	Endpoint Endpoint
 	// RecordRefusal is required. It records a request that the HTTPServer refuses.
@@ -309,6 +311,10 @@ func (s *HTTPServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if d := s.documentAt(r.URL.Path); d != nil {
 		s.serveDocument(w, r, d)
+		return
+	}
+	if s.o.Pages != nil && s.o.Pages.Serves(r.URL.Path) {
+		s.servePage(w, r)
 		return
 	}
 	if reason := repeatedHeader(r.Header); reason != "" {

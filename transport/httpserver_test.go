@@ -880,6 +880,45 @@ type unreadBody struct{ read atomic.Bool }
 func (b *unreadBody) Read([]byte) (int, error) { b.read.Store(true); return 0, io.EOF }
 func (b *unreadBody) Close() error             { return nil }
 
+// onlyPage has one page.
+type onlyPage struct{}
+
+func (onlyPage) Serves(path string) bool { return path == "/connect/page" }
+
+func (onlyPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	fmt.Fprint(w, r.Method, " page")
+}
+
+// TestHTTPServerServesPagesToAnyone has pages, an endpoint that needs authentication, and other
+// paths, which are not public.
+func TestHTTPServerServesPagesToAnyone(t *testing.T) {
+	server := listen(t, func(o *transport.HTTPServerOptions) {
+		o.Authenticator, o.Pages = nobody{}, onlyPage{}
+	})
+	for _, c := range []struct {
+		request string
+		status  int
+		body    string
+	}{
+		{"GET /connect/page?x HTTP/1.1\nHost: HOST\n\n", 200, "GET page"},
+		{"POST /connect/page HTTP/1.1\nHost: HOST\nOrigin: null\nContent-Length: 0\n\n", 200,
+			"POST page"},
+		{"GET /connect/page HTTP/1.1\nHost: evil.example\n\n", 403, `{"refused":true}`},
+		{"GET /connect/ HTTP/1.1\nHost: HOST\n\n", 404, `{"refused":true}`},
+		{"GET /connect/page/ HTTP/1.1\nHost: HOST\n\n", 404, `{"refused":true}`},
+		{good, 401, `{"refused":true}`},
+	} {
+		r, body := server.do(t, c.request)
+		if r.StatusCode != c.status || body != c.body {
+			t.Errorf("%q: got status %d and %s, want %d and %s", c.request, r.StatusCode, body,
+				c.status, c.body)
+		}
+	}
+	if got := server.refused(); len(got) != 4 {
+		t.Errorf("got the refusals %q, want 4", got)
+	}
+}
+
 func TestHTTPServerServesDocumentsToAnyone(t *testing.T) {
 	server := listen(t, func(o *transport.HTTPServerOptions) {
 		o.Authenticator = nobody{}

@@ -57,6 +57,9 @@ func authIssuer(i config.Issuer) (auth.Issuer, error) {
 	issuer := auth.Issuer{Issuer: i.Issuer, Audience: i.Audience, Algorithms: i.Algorithms,
 		Opaque: i.Tokens == "introspection", Subject: i.Subject, Groups: i.Groups,
 		Scope: i.Scope, Clients: i.Clients}
+	if n := i.Login; n != nil {
+		issuer.Login = &auth.LoginClient{ID: n.ID, Secret: string(n.Secret)}
+	}
 	for _, n := range i.Networks {
 		network, err := netip.ParsePrefix(n)
 		if err != nil {
@@ -100,7 +103,7 @@ func publicDocuments(c *config.Config) ([]transport.Document, error) {
 	if err != nil {
 		return nil, err
 	}
-	body, err := credentials.ClientDocument(at, "")
+	body, err := credentials.ClientDocument(at, c.Listen.ConnectCallbackURL())
 	// Something before Gatekit may remove the beginning of the path.
 	return []transport.Document{{Paths: []string{config.ClientDocument, u.Path}, Body: body}}, err
 }

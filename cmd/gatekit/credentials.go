@@ -57,6 +57,7 @@ func newCredentials(s config.Server, c *config.Config, subject func(principal st
 		Shared:   a.Per == "gatekit",
 		Register: a.Register,
 		Document: c.Listen.ClientDocumentURL(),
+		Callback: c.Listen.ConnectCallbackURL(),
 		Store:    store,
 		Client: credentials.Client{ID: a.Client.ID, Secret: string(a.Client.Secret),
 			Key: []byte(a.Client.Key)},

@@ -22,6 +22,7 @@ import (
 	"gatekit/policies"
 	"gatekit/transport"
 	"gatekit/transport/auth"
+	"gatekit/transport/connect"
 )
 
 // gateway runs a configuration: the audit log, the servers, the plugins and policies, the proxy
@@ -54,6 +55,9 @@ type gateway struct {
 	clients atomic.Pointer[transport.HTTPServer]
 	// auth authenticates HTTP clients; nil until then, and without [listen.auth].
 	auth atomic.Pointer[auth.Authenticator]
+	// pages are the web pages at which principals log in to servers; nil until the listener is
+	// bound, and if no issuer has a login client.
+	pages atomic.Pointer[connect.Pages]
 	// exchanges is set when the tokens of clients are exchanged for at least one server.
 	exchanges atomic.Bool
 

@@ -6,43 +6,54 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"gatekit/core/display"
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
 	"gatekit/core/taskgroup"
 	"gatekit/core/upstream"
+	"gatekit/transport/connect"
 	"gatekit/transport/credentials"
 
 	"github.com/go-json-experiment/json"
 )
 
-// loginQuestions is a server at which the local user can log in while a call waits. Its sessions
-// ask the user in the name of the server (elicitation/create with a URL). The authorization server
-// sends the browser back to a loopback port of this machine, so only the local user is asked.
+// loginQuestions is a server at which users can log in while a call waits. Its sessions ask the
+// user in the name of the server (elicitation/create with a URL).
+//
+// The local user gets the page of the authorization server, which sends the browser back to a
+// loopback port of this machine. A principal of an issuer gets a link of Gatekit's own pages, on
+// which it must first show who it is. Other principals are not asked, and neither are principals
+// who share one login: whoever logs in would do so for all of them.
 type loginQuestions struct {
 	proxy.Upstream
 	name        string
 	credentials *credentials.Server
-	patience    time.Duration // how long a call waits for the login
-	loggedIn    func()        // called after a login
+	patience    time.Duration          // how long a call waits for the login
+	loggedIn    func(principal string) // called after a login
+	pages       func() *connect.Pages  // returns nil if there are none
 	log         *slog.Logger
 	goroutines  *taskgroup.Group
 
-	// beginning holds a value while a call begins a login, and guards pending. It is no
-	// sync.Mutex, because a login begins over the network, and a call that waits for that can be
-	// cancelled.
-	beginning chan struct{}
-	pending   *pendingLogin // the last login; it may be over
+	mu      sync.Mutex
+	pending map[string]*pendingLogin // the last login of each principal; it may be over
 }
+
+// maxPendingLogins bounds the logins at one server that are kept in memory.
+const maxPendingLogins = 1000
 
 // pendingLogin is a login that a user has been asked for.
 type pendingLogin struct {
+	begun chan struct{} // closed when the page is known, or when the login is over
+	// set before begun is closed; "" if the login could not begin
 	url, issuer string
 	scopes      []string
 	done        chan struct{} // closed when the login is over
@@ -55,16 +66,27 @@ type pendingLogin struct {
 func (q *loginQuestions) Open(ctx context.Context, o proxy.OpenOptions,
 	feed proxy.Handler) (proxy.Server, error) {
 	opened, err := q.Upstream.Open(ctx, o, feed)
-	if err != nil || o.Principal.ID() != "" {
+	if err != nil || !q.asks(o.Principal) {
 		return opened, err
 	}
-	return &loginAsker{Server: opened, questions: q, isLegacy: o.Revision < mcp.Rev20260728}, nil
+	return &loginAsker{Server: opened, questions: q, principal: o.Principal,
+		isLegacy: o.Revision < mcp.Rev20260728}, nil
 }
 
-// loginAsker is the server of one session of the local user.
+// asks reports whether a principal can be asked to log in.
+func (q *loginQuestions) asks(who *identity.Principal) bool {
+	if who.ID() == "" {
+		return true
+	}
+	pages := q.pages()
+	return pages != nil && !q.credentials.IsShared() && pages.CanAsk(who)
+}
+
+// loginAsker is the server of one session of a user who can be asked.
 type loginAsker struct {
 	proxy.Server
 	questions *loginQuestions
+	principal *identity.Principal
 	isLegacy  bool
 	opensURLs atomic.Bool // the client has declared elicitation.url in its initialize
 }
@@ -109,9 +131,10 @@ func (s *loginAsker) canAsk(m *mcp.Message) bool {
 // If the user has logged in since the time began, logIn does not ask.
 func (s *loginAsker) logIn(ctx context.Context, h proxy.Handler, began time.Time) bool {
 	q := s.questions
-	login, err := q.begin(ctx, began)
+	login, err := q.begin(ctx, s.principal, began)
 	if err != nil {
-		q.log.Warn("login not begun", "server", q.name, "error", err)
+		q.log.Warn("login not begun", "server", q.name, "principal", s.principal.ID(),
+			"error", err)
 		return false
 	}
 	if login.isOver() {
@@ -175,47 +198,105 @@ func (l *pendingLogin) isOver() bool {
 	}
 }
 
-// begin begins a login, or returns the login that is under way, or one that has succeeded since a
-// time.
-func (q *loginQuestions) begin(ctx context.Context, since time.Time) (*pendingLogin, error) {
+// begin begins a login of a principal, or returns the login that is under way, or one that has
+// succeeded since a time.
+func (q *loginQuestions) begin(ctx context.Context, who *identity.Principal,
+	since time.Time) (*pendingLogin, error) {
+	login, err := q.current(who, since)
+	if err != nil {
+		return nil, err
+	}
 	select {
-	case q.beginning <- struct{}{}:
-		defer func() { <-q.beginning }()
+	case <-login.begun:
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	if l := q.pending; l != nil && (!l.isOver() || l.err == nil && l.ended.After(since)) {
+	if login.url == "" {
+		<-login.done
+		return nil, login.err
+	}
+	return login, nil
+}
+
+// current returns a login of a principal that may not have begun yet.
+func (q *loginQuestions) current(who *identity.Principal, since time.Time) (*pendingLogin, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if l := q.pending[who.ID()]; l != nil && (!l.isOver() || l.err == nil && l.ended.After(since)) {
 		return l, nil
 	}
+	if len(q.pending) >= maxPendingLogins {
+		maps.DeleteFunc(q.pending, func(_ string, l *pendingLogin) bool { return l.isOver() })
+		if len(q.pending) >= maxPendingLogins {
+			return nil, fmt.Errorf("%d users are asked to log in already", len(q.pending))
+		}
+	}
+	login := &pendingLogin{begun: make(chan struct{}), done: make(chan struct{})}
+	if !q.goroutines.Go(func(ctx context.Context) { q.run(ctx, who, login) }) {
+		return nil, taskgroup.ErrClosed
+	}
+	q.pending[who.ID()] = login
+	return login, nil
+}
+
+// run begins a login and waits until it is over.
+func (q *loginQuestions) run(ctx context.Context, who *identity.Principal, login *pendingLogin) {
+	ctx, cancel := context.WithTimeout(ctx, loginTimeout)
+	defer cancel()
+	wait, err := q.ask(ctx, who, login)
+	if err == nil {
+		close(login.begun)
+		err = wait()
+		if err != nil && (ctx.Err() == nil ||
+			errors.Is(context.Cause(ctx), context.DeadlineExceeded)) {
+			q.log.Warn("login failed", "server", q.name, "principal", who.ID(), "error", err)
+		}
+	} else {
+		defer close(login.begun)
+	}
+	login.err, login.ended = err, time.Now()
+	close(login.done)
+}
+
+// ask sets the page that a principal must open, and returns the function that waits for the login.
+// It must be called if there is no error.
+func (q *loginQuestions) ask(ctx context.Context, who *identity.Principal,
+	login *pendingLogin) (wait func() error, err error) {
 	callback := &loginCallback{}
-	n, err := q.credentials.BeginLogin(ctx, "", callback.listen)
+	begin := q.credentials.BeginPageLogin
+	if who.ID() == "" {
+		begin = func(ctx context.Context, principal string) (*credentials.Login, error) {
+			return q.credentials.BeginLogin(ctx, principal, callback.listen)
+		}
+	}
+	n, err := begin(ctx, who.ID())
 	if err != nil {
 		callback.close()
 		return nil, err
 	}
-	login := &pendingLogin{url: n.URL, issuer: n.Issuer, scopes: n.Scopes,
-		done: make(chan struct{})}
-	started := q.goroutines.Go(func(ctx context.Context) {
-		defer close(login.done)
-		defer callback.close()
-		ctx, cancel := context.WithTimeout(ctx, loginTimeout)
-		defer cancel()
-		login.err = callback.wait(ctx, n.Matches, func(query url.Values) error {
-			_, err := n.Finish(ctx, query)
-			return err
-		})
-		login.ended = time.Now()
-		switch {
-		case login.err == nil:
-			q.loggedIn()
-		case ctx.Err() == nil || errors.Is(context.Cause(ctx), context.DeadlineExceeded):
-			q.log.Warn("login failed", "server", q.name, "error", login.err)
+	finish := func(ctx context.Context, query url.Values) error {
+		_, err := n.Finish(ctx, query)
+		if err == nil {
+			q.loggedIn(who.ID())
 		}
-	})
-	if !started {
-		callback.close()
-		return nil, taskgroup.ErrClosed
+		return err
 	}
-	q.pending = login
-	return login, nil
+	login.issuer, login.scopes = n.Issuer, n.Scopes
+	if who.ID() == "" {
+		login.url = n.URL
+		return func() error {
+			defer callback.close()
+			return callback.wait(ctx, n.Matches, func(query url.Values) error {
+				return finish(ctx, query)
+			})
+		}, nil
+	}
+	link, err := q.pages().Ask(connect.Login{Principal: who, Server: q.name,
+		AuthorizationServer: n.Issuer, Scopes: n.Scopes, URL: n.URL, Matches: n.Matches,
+		Finish: finish})
+	if err != nil {
+		return nil, err
+	}
+	login.url = link.URL
+	return func() error { return link.Wait(ctx) }, nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"sync"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 	"gatekit/transport"
+	"gatekit/transport/connect"
 )
 
 // recording holds the parts of the gateway that record: the audit log, its sinks, and telemetry.
@@ -166,6 +168,16 @@ func (r *recording) bundleEvent(bundle string, reason error) {
 	if err := r.event(context.Background(), "reload", fmt.Sprintf("refused: bundle %q", bundle),
 		reason); err != nil {
 		r.log.Error("event not recorded", "bundle", bundle, "event", "reload", "error", err)
+	}
+}
+
+// refusedPage records that a request for one of the pages for logins was refused.
+func (r *recording) refusedPage(request *http.Request, refusal connect.Refusal) {
+	m := &mcp.Message{Server: refusal.Server, Principal: identity.FromID(refusal.Principal)}
+	if err := r.events.RecordEvent(context.WithoutCancel(request.Context()), m, "refuse",
+		fmt.Sprintf("HTTP %d to %s: %s", refusal.Status, request.RemoteAddr, refusal.Reason),
+		nil); err != nil {
+		r.log.Error("event not recorded", "event", "refuse", "error", err)
 	}
 }
 

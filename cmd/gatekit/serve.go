@@ -85,6 +85,13 @@ func (l *listeners) bindClients(context.Context) (err error) {
 			return err
 		}
 		l.gateway.auth.Store(l.auth)
+		if l.config.Listen.HasConnectPages() {
+			pages, err := newPages(l.config, l.auth, l.gateway.recording)
+			if err != nil {
+				return err
+			}
+			l.gateway.pages.Store(pages)
+		}
 		l.clients, err = l.gateway.listen(l.config, l.auth)
 		l.gateway.clients.Store(l.clients)
 	}
@@ -242,6 +249,9 @@ func (g *gateway) listen(c *config.Config,
 	}
 	if a != nil { // an interface that holds a nil pointer is not nil
 		o.Authenticator, o.Metadata = a, a.Metadata()
+	}
+	if pages := g.pages.Load(); pages != nil {
+		o.Pages = pages
 	}
 	if o.Documents, err = publicDocuments(c); err != nil {
 		return nil, err

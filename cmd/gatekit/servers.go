@@ -78,8 +78,8 @@ func (s *server) start(context.Context) error {
 	if s.config.HasLogins() {
 		s.questions = &loginQuestions{Upstream: s.Upstream, name: s.config.Name,
 			credentials: s.credentials, patience: g.active.config.Limits.ReverseTimeout,
-			log: g.log, goroutines: taskgroup.New(), loggedIn: func() { s.useLogin("") },
-			beginning: make(chan struct{}, 1)}
+			log: g.log, goroutines: taskgroup.New(), loggedIn: s.useLogin,
+			pages: g.pages.Load, pending: map[string]*pendingLogin{}}
 	}
 	return nil
 }

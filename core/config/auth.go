@@ -70,6 +70,10 @@ type Issuer struct {
 	// Introspect is how the issuer is asked about tokens. With tokens = "jwt", it is asked in
 	// addition, so that a revoked token is refused at once; nil when the file has no such table.
 	Introspect *Introspect `toml:"introspect"`
+	// Login is the OpenID Connect client of Gatekit's own pages at the issuer: a call that needs a
+	// login at a server asks the user to open such a page. Its redirect URI is public_url followed
+	// by /connect/login. nil when the file has no such table.
+	Login *LoginClient `toml:"login"`
 }
 
 func (i *Issuer) setDefaults() {
@@ -91,6 +95,14 @@ type Introspect struct {
 }
 
 func (i *Introspect) setDefaults() { i.Cache = 10 * time.Second }
+
+// LoginClient is login of an issuer: the OpenID Connect client of Gatekit's own pages.
+type LoginClient struct {
+	// ID is the client id of Gatekit's pages at the issuer.
+	ID string `toml:"id"`
+	// Secret is the secret of this client.
+	Secret Secret `toml:"secret"`
+}
 
 // StaticToken is one [listen.auth.token.NAME]: a token that gatekit auth token NAME has made.
 type StaticToken struct {
@@ -140,6 +152,25 @@ func (c *Listen) ClientDocumentURL() string {
 		return ""
 	}
 	return strings.TrimSuffix(c.PublicURL, "/") + ClientDocument
+}
+
+// ConnectPages is the path of Gatekit's own pages for logins at servers, below public_url.
+const ConnectPages = "/connect/"
+
+// HasConnectPages reports whether Gatekit serves pages for logins at servers.
+func (c *Listen) HasConnectPages() bool {
+	return c.Auth != nil && slices.ContainsFunc(c.Auth.Issuers, func(i Issuer) bool {
+		return i.Login != nil
+	})
+}
+
+// ConnectCallbackURL returns the redirect URI of logins that begin at Gatekit's own pages, or "" if
+// there are no such pages.
+func (c *Listen) ConnectCallbackURL() string {
+	if !c.HasConnectPages() {
+		return ""
+	}
+	return strings.TrimSuffix(c.PublicURL, "/") + ConnectPages + "callback"
 }
 
 // hasCredentials reports whether a client can authenticate itself.
@@ -295,11 +326,23 @@ func (l *loader) checkIssuer(c *Listen, i *Issuer, n *node, name string) {
 			`"…" }`, name)
 	}
 	if s := i.Introspect; s != nil {
-		at := n.lookup("introspect")
-		for key, missing := range map[string]bool{"id": s.ID == "", "secret": s.Secret == ""} {
-			if missing && !l.partial && !l.isUnknown(at, key) && !l.hasErrorAt(at.lookup(key)) {
-				l.errorf(at, "%s.introspect has no %s", name, key)
-			}
+		l.checkIssuerClient(s.ID, s.Secret, n.lookup("introspect"), name+".introspect")
+	}
+	if s := i.Login; s != nil {
+		at := n.lookup("login")
+		l.checkIssuerClient(s.ID, s.Secret, at, name+".login")
+		if strings.HasPrefix(c.Path, ConnectPages) {
+			l.errorf(at, "%s.login needs the paths below %s for its pages, and listen.path = %q "+
+				"is one of them; change listen.path", name, ConnectPages, c.Path)
+		}
+	}
+}
+
+// checkIssuerClient checks that a client of Gatekit at an issuer has an id and a secret.
+func (l *loader) checkIssuerClient(id string, secret Secret, at *node, name string) {
+	for key, missing := range map[string]bool{"id": id == "", "secret": secret == ""} {
+		if missing && !l.partial && !l.isUnknown(at, key) && !l.hasErrorAt(at.lookup(key)) {
+			l.errorf(at, "%s has no %s", name, key)
 		}
 	}
 }

@@ -19,6 +19,7 @@ const digest = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
 func TestAuthenticationOfClients(t *testing.T) {
 	c, err := load(t, listening+"[listen.auth]\nscopes = [\"mcp\"]\n"+issuerTable+
 		"introspect = { id = \"gatekit\", secret = \"s\" }\n"+
+		"login = { id = \"pages\", secret = \"t\" }\n"+
 		"[listen.auth.token.ci]\nsha256 = \""+digest+"\"\nscopes = [\"mcp\"]\n"+
 		"expires = 2027-01-01T00:00:00Z\n")
 	if err != nil {
@@ -29,8 +30,16 @@ func TestAuthenticationOfClients(t *testing.T) {
 	if a.Skew != 30*time.Second || a.Anonymous || i.Tokens != "jwt" || i.Subject != "sub" ||
 		strings.Join(i.Audience, " ") != "https://gatekit.example/mcp" ||
 		strings.Join(i.Algorithms, " ") != "RS256 PS256 ES256 EdDSA" ||
-		i.Introspect.Cache != 10*time.Second {
+		i.Introspect.Cache != 10*time.Second || i.Login.ID != "pages" || i.Login.Secret != "t" {
 		t.Errorf("got %+v, want the defaults", a)
+	}
+	const callback = "https://gatekit.example/connect/callback"
+	if got := c.Listen.ConnectCallbackURL(); got != callback {
+		t.Errorf("got the redirect URI %q, want %q", got, callback)
+	}
+	a.Issuers[0].Login = nil
+	if got := c.Listen.ConnectCallbackURL(); got != "" {
+		t.Errorf("without login, got the redirect URI %q, want none", got)
 	}
 	if d := token.Digest(); token.Name != "ci" || token.Subject != "ci" || d[0] != 0xe3 ||
 		!token.Expires.Equal(time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)) {
@@ -96,6 +105,20 @@ func TestMistakesInAuthentication(t *testing.T) {
 			"8:1: listen.auth.issuer[0].introspect has no secret"},
 		{"introspection without id", loopback + issuerTable + `introspect = { secret = "x" }`,
 			"8:1: listen.auth.issuer[0].introspect has no id"},
+		{"a login without secret", loopback + issuerTable + `login = { id = "x" }`,
+			"8:1: listen.auth.issuer[0].login has no secret"},
+		{"a login without id", loopback + issuerTable + `login = { secret = "x" }`,
+			"8:1: listen.auth.issuer[0].login has no id"},
+		{"a login without public_url", private + issuerTable +
+			`login = { id = "x", secret = "y" }`,
+			"5:1: listen.auth.issuer[0] needs listen.public_url"},
+		{"a login with a public URL without https",
+			strings.Replace(loopback, "https:", "http:", 1) + issuerTable +
+				`login = { id = "x", secret = "y" }`,
+			"5:1: listen.public_url = \"http://gatekit.example\" must be https"},
+		{"a login whose pages hide the endpoint", loopback + "path = \"/connect/login\"\n" +
+			issuerTable + `login = { id = "x", secret = "y" }`,
+			"9:1: listen.auth.issuer[0].login needs the paths below /connect/ for its pages"},
 		{"a network that is none", loopback + issuerTable + `networks = ["::/0", "10.0.0.1"]`,
 			"8:21: listen.auth.issuer[0].networks[1] must be a network"},
 		{"a digest that is too short", loopback + strings.Replace(token, "e3b0", "", 1),

@@ -796,7 +796,8 @@ func TestTheExampleDocumentsEveryKey(t *testing.T) {
 	if _, err := load(t, strings.Join(lines, ""), "policies/x.rego", "", "bundle.pub", pub,
 		"collector.pem", cert, "ca.pem", cert, "state.key", key, "siem.pem", cert, "us.pem", cert,
 		"us.key", certKey, "webhook.key", key, "gatekit.pem", cert, "gatekit.key", certKey,
-		"clients.pem", cert, "introspect.secret", key, "jira.secret", "s"); err != nil {
+		"clients.pem", cert, "introspect.secret", key, "connect.secret", key, "jira.secret",
+		"s"); err != nil {
 		t.Errorf("the example with all commented-out lines: got error %v, want none", err)
 	}
 	for _, k := range keys(reflect.TypeFor[config.Config]()) {

@@ -3,12 +3,14 @@
 // Runs the authorization server in the file OIDC_PROVIDER on a free loopback port. Access tokens of
 // a login are valid for SECONDS, refreshed ones for REFRESHED seconds. Everybody can log in, with any name and
 // password. The first line of stdout is the issuer. Each further line is a successful grant, a
-// revocation or a registration.
+// revocation or a registration. The variable CONNECT is the URL of Gatekit's own pages.
 import { createServer } from 'node:http'
 import { pathToFileURL } from 'node:url'
 
 const [file, seconds, refreshed] = process.argv.slice(2)
 const { Provider, errors } = await import(pathToFileURL(file))
+
+const connect = process.env.CONNECT // the URL of Gatekit's own pages; absent if there are none
 
 const server = createServer()
 await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve))
@@ -21,7 +23,7 @@ const provider = new Provider(issuer, {
       client_id: 'gatekit',
       client_secret: 's3cret-of-gatekit',
       application_type: 'native',
-      redirect_uris: ['http://127.0.0.1/callback'],
+      redirect_uris: ['http://127.0.0.1/callback'].concat(connect ? `${connect}/callback` : []),
       grant_types: [
         'authorization_code',
         'refresh_token',
@@ -29,6 +31,14 @@ const provider = new Provider(issuer, {
       ],
       response_types: ['code'],
       token_endpoint_auth_method: 'client_secret_basic',
+    },
+    {
+      client_id: 'gatekit-connect', // Gatekit's own pages
+      client_secret: 's3cret-of-connect',
+      application_type: 'native',
+      redirect_uris: connect ? [`${connect}/login`] : [],
+      response_types: connect ? ['code'] : [],
+      grant_types: connect ? ['authorization_code'] : [],
     },
     {
       client_id: 'editor', // a client of Gatekit

@@ -66,11 +66,94 @@ type pendingLogin struct {
 func (q *loginQuestions) Open(ctx context.Context, o proxy.OpenOptions,
 	feed proxy.Handler) (proxy.Server, error) {
 	opened, err := q.Upstream.Open(ctx, o, feed)
+	isLegacy := o.Revision < mcp.Rev20260728
+	// A server whose revisions are not known cannot be opened without a login. The initialize of a
+	// legacy client, which is the next request, cannot ask for one.
+	if isLoginNeeded(err) && !isLegacy && q.asks(o.Principal) {
+		opened, err = &laterServer{open: func(ctx context.Context) (proxy.Server, error) {
+			return q.Upstream.Open(ctx, o, feed)
+		}}, nil
+	}
 	if err != nil || !q.asks(o.Principal) {
 		return opened, err
 	}
 	return &loginAsker{Server: opened, questions: q, principal: o.Principal,
-		isLegacy: o.Revision < mcp.Rev20260728}, nil
+		isLegacy: isLegacy}, nil
+}
+
+// isLoginNeeded reports whether an error is that the user has to log in.
+func isLoginNeeded(err error) bool {
+	refused, ok := errors.AsType[*upstream.CredentialsError](err)
+	return ok && refused.LoginNeeded
+}
+
+// laterServer is a server that could not be opened without a login. Each use tries to open it,
+// until one succeeds.
+type laterServer struct {
+	open func(context.Context) (proxy.Server, error)
+
+	mu       sync.Mutex
+	server   proxy.Server // nil until it is open
+	isClosed bool
+}
+
+// get returns the server. If two calls open it at the same time, one of them closes its own again.
+func (s *laterServer) get(ctx context.Context) (proxy.Server, error) {
+	s.mu.Lock()
+	server := s.server
+	s.mu.Unlock()
+	if server != nil {
+		return server, nil
+	}
+	opened, err := s.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	isFirst := s.server == nil && !s.isClosed
+	if isFirst {
+		s.server = opened
+	}
+	server = s.server
+	s.mu.Unlock()
+	switch {
+	case isFirst:
+		return opened, nil
+	case server == nil:
+		return nil, errors.Join(errors.New("the session is being closed"), opened.Close())
+	}
+	return server, opened.Close()
+}
+
+// Call implements proxy.Server.
+func (s *laterServer) Call(ctx context.Context, m pipeline.Passed,
+	h proxy.Handler) (*mcp.Message, error) {
+	server, err := s.get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return server.Call(ctx, m, h)
+}
+
+// Notify implements proxy.Server.
+func (s *laterServer) Notify(ctx context.Context, m pipeline.Passed) error {
+	server, err := s.get(ctx)
+	if err != nil {
+		return err
+	}
+	return server.Notify(ctx, m)
+}
+
+// Close implements proxy.Server.
+func (s *laterServer) Close() error {
+	s.mu.Lock()
+	s.isClosed = true
+	server := s.server
+	s.mu.Unlock()
+	if server == nil {
+		return nil
+	}
+	return server.Close()
 }
 
 // asks reports whether a principal can be asked to log in.
@@ -102,8 +185,7 @@ func (s *loginAsker) Call(ctx context.Context, p pipeline.Passed,
 	}
 	began := time.Now()
 	answer, err := s.Server.Call(ctx, p, h)
-	refused, ok := errors.AsType[*upstream.CredentialsError](err)
-	if !ok || !refused.LoginNeeded || !s.canAsk(m) {
+	if !isLoginNeeded(err) || !s.canAsk(m) {
 		return answer, err
 	}
 	if !s.logIn(ctx, h, began) {

@@ -225,6 +225,72 @@ func TestPrincipalIsAskedToLogIn(t *testing.T) {
 	}
 }
 
+// TestFirstLoginIsAskedFor has nobody who has ever logged in, so that the revisions of the server
+// are not known. Both the local user and a principal are asked.
+func TestFirstLoginIsAskedFor(t *testing.T) {
+	call := func(t *testing.T, client *mcptest.Client, logIn func(page string) string) {
+		asked := opensURLs(client, "accept")
+		harness.Handshake(t, client)
+		subscribe(t, client)
+		if list := string(harness.Request(t, client, "tools/list", `{}`).Result); !strings.Contains(
+			list, "not logged in") || len(asked) != 0 {
+			t.Errorf("before the login, there are %d questions, and the list is %s", len(asked),
+				list)
+		}
+		mark := client.Mark()
+		called := make(chan string, 1)
+		go func() {
+			m, err := client.Tool(harness.Context(t), "box__whoami", `{}`)
+			called <- fmt.Sprint(string(m.Result), string(m.Error), err)
+		}()
+		select {
+		case question := <-asked:
+			if last := logIn(mcptest.Text(question.Params, "url")); !strings.Contains(last,
+				"You are logged in") {
+				t.Errorf("the last page is\n%s", last)
+			}
+		case got := <-called:
+			t.Fatalf("the call ended without a question: %s", got)
+		}
+		if got := <-called; !strings.Contains(got, "you are ann") {
+			t.Errorf("the call got %s, want the result for ann", got)
+		}
+		awaitChange(t, client, mark)
+		if list := string(harness.Request(t, client, "tools/list", `{}`).Result); !strings.Contains(
+			list, "box__whoami") {
+			t.Errorf("after the login, the list is %s", list)
+		}
+	}
+	t.Run("a principal", func(t *testing.T) {
+		c := startConnectable(t, preRegistered, "")
+		connection := mcptest.NewHTTP(c.gatekit.URL)
+		connection.Header.Set("Authorization", "Bearer "+c.provider.accessToken("ann"))
+		client := mcptest.NewClient(connection, mcptest.Modern)
+		t.Cleanup(func() { client.Close() })
+		call(t, client, func(page string) string {
+			user := newUser(t, "ann")
+			_, text := user.open(c, page)
+			_, last := user.press(c, page, text)
+			return last
+		})
+		if got := actions(c.gatekit)[c.provider.issuer+"#ann login"]; got != 1 {
+			t.Errorf("%d logins, want 1", got)
+		}
+		wantHidden(t, c.gatekit, c.server)
+	})
+	t.Run("the local user", func(t *testing.T) {
+		a := startProvider(t, 3600)
+		p := protectedBy(t, a, false)
+		g := start(t, oauth(p, pinned(a), preRegistered)+harness.ScriptedServer("other"))
+		client := connect(t, g, mcptest.Modern)
+		call(t, client, func(page string) string { return a.browse(page, "ann") })
+		if got := actions(g)["login"]; got != 1 {
+			t.Errorf("%d logins, want 1", got)
+		}
+		wantHidden(t, g, p)
+	})
+}
+
 // TestBobCannotFinishTheLoginOfAnn has bob, who gets the answer of the authorization server to
 // ann's login, and a login of his own.
 func TestBobCannotFinishTheLoginOfAnn(t *testing.T) {

@@ -90,9 +90,9 @@ func TestScanOfJSONForTraversals(t *testing.T) {
 	}
 }
 
-// TestScanOfOtherCharacters checks which texts of characters that are not ASCII are cleared without
-// a search. Frequent characters are cleared in any number, up to both ends of their ranges. Of other
-// harmless characters, only a hundred are looked at. Invalid UTF-8 is never cleared.
+// TestScanOfOtherCharacters checks which texts of characters that are not ASCII are cleared
+// without a search. Frequent characters are cleared in any number, up to both ends of their ranges.
+// Of other harmless characters, only a hundred are looked at. Invalid UTF-8 is never cleared.
 func TestScanOfOtherCharacters(t *testing.T) {
 	check := func(text string, want bool) {
 		t.Helper()

@@ -17,6 +17,7 @@ func TestSandboxDefaults(t *testing.T) {
 		{"level = \"strict\"", "strict", "none"},
 		{"level = \"strict\"\nnetwork = \"all\"", "strict", "all"},
 		{"network = \"none\"", "guard", "none"},
+		{"memory = 16777216\nfiles = 16", "guard", "all"},
 	} {
 		c, err := load(t, "[server.a]\ncommand = \"x\"\n[server.a.sandbox]\n"+tt.table+"\n")
 		if err != nil {
@@ -36,8 +37,8 @@ func TestSandboxMistakes(t *testing.T) {
 		`network = "some"`:  `must be one of "all", "none"`,
 		`read = ["absent"]`: "does not exist",
 		`write = ["a", ""]`: "sandbox.write[0]",
-		`memory = 1024`:     "sandbox.memory must be at least 16777216",
-		`files = 0`:         "sandbox.files must be at least 16",
+		`memory = 16777215`: "sandbox.memory must be at least 16777216",
+		`files = 15`:        "sandbox.files must be at least 16",
 	} {
 		_, err := load(t, "[server.a]\ncommand = \"x\"\n[server.a.sandbox]\n"+table+"\n")
 		if err == nil || !strings.Contains(err.Error(), want) ||

@@ -360,8 +360,11 @@ func TestAnswersAreBounded(t *testing.T) {
 			w.(http.Flusher).Flush()
 			<-r.Context().Done()
 			close(ended)
+			// The client may still read while it closes the connection, so the answer must not end.
+			panic(http.ErrAbortHandler)
 		case "/silent":
 			<-r.Context().Done()
+			panic(http.ErrAbortHandler)
 		case "/headers":
 			w.Header().Set("X-Large", strings.Repeat("x", 128<<10))
 		}

@@ -38,24 +38,70 @@ func authenticationVariants(i *issuertest.Issuer, dir string) ([]variant, error)
 	}, nil
 }
 
+// startIssuer starts an issuer in this process.
+func startIssuer() (i *issuertest.Issuer, stop func() error, err error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, nil, err
+	}
+	i = issuertest.New("http://" + listener.Addr().String())
+	server := &http.Server{Handler: i}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	return i, func() error {
+		err := server.Close()
+		<-ended
+		return err
+	}, nil
+}
+
 // measureAuthentication compares Gatekit with and without authentication of the client. The issuer
 // runs in the client's process.
 func (p *plan) measureAuthentication(s setup, out report) (err error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	issuer, stop, err := startIssuer()
 	if err != nil {
 		return err
 	}
-	issuer := issuertest.New("http://" + listener.Addr().String())
-	server := &http.Server{Handler: issuer}
-	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(listener) }()
-	defer func() {
-		err = errors.Join(err, server.Close())
-		<-ended
-	}()
+	defer func() { err = errors.Join(err, stop()) }()
 	all, err := authenticationVariants(issuer, s.dir)
 	if err != nil {
 		return err
 	}
 	return p.measureVariants(s, all, out.authenticationHeader, out.authenticationRows)
+}
+
+// measurePrincipals measures the memory of an idle principal. Each has a JWT of its own, has made
+// one call, and has closed its connection. A principal of the legacy era leaves a session behind.
+func (p *plan) measurePrincipals(s setup, out report) (err error) {
+	issuer, stop, err := startIssuer()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	all, err := authenticationVariants(issuer, s.dir)
+	if err != nil {
+		return err
+	}
+	jwt := all[1]
+	jwt.tables += fmt.Sprintf("[limits]\nsessions = %d\n", 2*p.sessions)
+	s.variants = []variant{jwt}
+	out.principalsHeader(p.sessions)
+	s.route, s.workers = httpHTTP, 1
+	for _, s.era = range p.eras {
+		targets, end, err := s.open(jwt.name)
+		if err == nil {
+			var bytes int
+			bytes, err = memoryPerClient(targets[0], s.era, p.sessions, false, func(i int) string {
+				return issuer.Token("first", issuer.Claims(resource,
+					map[string]any{"sub": fmt.Sprintf("user-%d", i)}))
+			})
+			if err == nil {
+				out.principalsRow(s.era, bytes)
+			}
+		}
+		if err = errors.Join(err, end()); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -85,10 +85,11 @@ func TestEverythingRuns(t *testing.T) {
 	telemetryRows := len(telemetryVariants("")) * len(p.workers) * len(p.sizes)
 	policyRows := len(policies) * len(p.workers) * len(p.sizes)
 	authenticationRows := len(authentication) * len(p.workers) * len(p.sizes)
+	principalRows := len(p.eras)
 	const sessionRows, startRows = 2, 2
 	if want := callRows + bridgeRows + listRows + definitionRows + memoryRows + sessionRows +
 		pluginRows + auditRows + telemetryRows + policyRows + authenticationRows +
-		startRows; rows != want {
+		principalRows + startRows; rows != want {
 		t.Errorf("the report has %d rows, want %d:\n%s", rows, want, &out)
 	}
 	t.Logf("\n%s", &out)

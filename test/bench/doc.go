@@ -75,6 +75,9 @@
 // one that it asks its issuer about. The report has the added processor time of a call, with the
 // interval of its median.
 //
+// The part principals measures the memory that Gatekit keeps for a principal after one call, when
+// the client has closed its connection.
+//
 // The part start starts a stdio server alone and behind gatekit wrap, in turns, and measures the
 // time until the answer to initialize. cpu is the processor time of the started process itself
 // (without the server behind it) up to this answer.

@@ -71,7 +71,8 @@ type plan struct {
 	sizes, workers          listFlag[int]
 	rounds                  int
 	length                  time.Duration // time for which a target is measured in one round
-	calls, sessions         int           // calls in the part memory, sessions in the part sessions
+	calls                   int           // in the part memory
+	sessions                int           // idle clients in the parts sessions and principals
 	starts                  int           // in the part start
 	server                  string        // command of the server in the part start
 	gatekit, profile        string        // path of the binary to measure; folder for profiles
@@ -82,7 +83,8 @@ type plan struct {
 func newPlan() plan {
 	return plan{
 		parts: listFlag[string]{"calls", "bridge", "list", "definitions", "memory", "sessions",
-			"plugins", "policies", "audit", "telemetry", "authentication", "start"},
+			"plugins", "policies", "audit", "telemetry", "authentication", "principals",
+			"start"},
 		targets:        targetNames,
 		routes:         listFlag[route]{httpHTTP, httpStdio, stdioStdio},
 		eras:           listFlag[era]{legacy, modern},
@@ -111,7 +113,7 @@ func (p *plan) addFlags(f *flag.FlagSet) {
 	f.IntVar(&p.rounds, "rounds", p.rounds, "number of rounds of each case; the report has medians")
 	f.DurationVar(&p.length, "for", p.length, "time for which each target is measured in a round")
 	f.IntVar(&p.calls, "calls", p.calls, "number of calls of each size before memory is measured")
-	f.IntVar(&p.sessions, "sessions", p.sessions, "number of idle sessions")
+	f.IntVar(&p.sessions, "sessions", p.sessions, "number of idle sessions, and of idle principals")
 	f.IntVar(&p.starts, "starts", p.starts, "number of starts in the part start")
 	f.StringVar(&p.server, "server", "",
 		"`command` of the stdio server in the part start; by default the backend")
@@ -170,6 +172,8 @@ func (p *plan) run(out report) (err error) {
 			err = p.measureTelemetry(s, out)
 		case "authentication":
 			err = p.measureAuthentication(s, out)
+		case "principals":
+			err = p.measurePrincipals(s, out)
 		case "start":
 			err = p.measureStarts(s, out)
 		default:

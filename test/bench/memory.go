@@ -54,7 +54,9 @@ func (p *plan) measureSessions(s setup, out report) error {
 		targets, end, err := s.open("gatekit")
 		if err == nil {
 			var bytes int
-			if bytes, err = memoryPerSession(targets[0], p.sessions, streams); err == nil {
+			bytes, err = memoryPerClient(targets[0], legacy, p.sessions, streams,
+				func(int) string { return "" })
+			if err == nil {
 				out.sessionsRow(streams, bytes)
 			}
 		}
@@ -65,10 +67,13 @@ func (p *plan) measureSessions(s setup, out report) error {
 	return nil
 }
 
-// memoryPerSession opens sessions and returns the memory that the proxy needs for each session.
-// Before it measures, it opens a quarter as many further sessions, so that one-time allocations are
-// not counted.
-func memoryPerSession(t *target, sessions int, streams bool) (bytes int, err error) {
+// memoryPerClient returns the memory that the proxy needs for each of n idle clients. Each client
+// of the legacy era has a session. With streams, it holds the session's GET stream open. token returns
+// the bearer token of a client, or "". Before it measures, it serves a quarter as many further
+// clients, so that one-time allocations are not counted.
+func memoryPerClient(t *target, e era, n int, streams bool, token func(client int) string) (
+	bytes int, err error,
+) {
 	var openStreams []io.Closer
 	defer func() {
 		for _, c := range openStreams {
@@ -76,15 +81,16 @@ func memoryPerSession(t *target, sessions int, streams bool) (bytes int, err err
 		}
 	}()
 	before := 0
-	for i := range sessions + sessions/4 {
-		if i == sessions/4 {
+	for i := range n + n/4 {
+		if i == n/4 {
 			before, _ = t.proxy.resident()
 		}
-		c, err := dialHTTP(t.client.(*httpClient).url.String(), legacy, 1)
+		c, err := dialHTTP(t.client.(*httpClient).url.String(), e, 1)
 		if err != nil {
 			return 0, err
 		}
-		err = handshake(c, legacy)
+		c.token = token(i)
+		err = handshake(c, e)
 		if err == nil {
 			_, err = call(c, 0, echoCall(t.tool, 100))
 		}
@@ -95,9 +101,9 @@ func memoryPerSession(t *target, sessions int, streams bool) (bytes int, err err
 			}
 		}
 		if err = errors.Join(err, c.close()); err != nil {
-			return 0, fmt.Errorf("session %d: %w", i+1, err)
+			return 0, fmt.Errorf("client %d: %w", i+1, err)
 		}
 	}
 	after, _ := t.proxy.resident()
-	return (after - before) / sessions, nil
+	return (after - before) / n, nil
 }

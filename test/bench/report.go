@@ -280,6 +280,15 @@ func (r report) sessionsRow(streams bool, bytes int) {
 	r.printLine("%-50s %6.1f", state, float64(bytes)/(1<<10))
 }
 
+func (r report) principalsHeader(n int) {
+	r.printLine("\nresident KiB per idle principal with a JWT of its own (%d served, one call each)",
+		n)
+}
+
+func (r report) principalsRow(e era, bytes int) {
+	r.printLine("%-50s %6.1f", string(e)+" client", float64(bytes)/(1<<10))
+}
+
 func (r report) startsHeader(server string, starts int) {
 	r.printLine("\ntime from the start of a stdio server until it answers initialize, in ms; "+
 		"median of %d starts; [] has the interval of the added time; goal: < 20 ms added with a "+

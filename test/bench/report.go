@@ -281,8 +281,8 @@ func (r report) sessionsRow(streams bool, bytes int) {
 }
 
 func (r report) principalsHeader(n int) {
-	r.printLine("\nresident KiB per idle principal with a JWT of its own (%d served, one call each)",
-		n)
+	r.printLine("\nresident KiB per idle principal with a JWT of its own (%d served, one call "+
+		"each)", n)
 }
 
 func (r report) principalsRow(e era, bytes int) {

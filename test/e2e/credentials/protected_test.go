@@ -161,8 +161,8 @@ func (p *protected) check() {
 	}
 }
 
-// containsStaticToken reports whether s contains a token of gatekit auth token. A random token of an
-// authorization server can contain the prefix of such a token.
+// containsStaticToken reports whether s contains a token of gatekit auth token. A random token of
+// an authorization server can contain the prefix of such a token.
 func containsStaticToken(s string) bool {
 	found, err := regexp.MatchString("gk_[^_]*_[0-9a-f]{64}", s)
 	return found || err != nil

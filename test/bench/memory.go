@@ -69,8 +69,8 @@ func (p *plan) measureSessions(s setup, out report) error {
 
 // memoryPerClient returns the memory that the proxy needs for each of n idle clients. Each client
 // of the legacy era has a session. With streams, it holds the session's GET stream open. token
-// returns the bearer token of a client, or "". Before it measures, it serves a quarter as many further
-// clients, so that one-time allocations are not counted.
+// returns the bearer token of a client, or "". Before it measures, it serves a quarter as many
+// further clients, so that one-time allocations are not counted.
 func memoryPerClient(t *target, e era, n int, streams bool, token func(client int) string) (
 	bytes int, err error,
 ) {

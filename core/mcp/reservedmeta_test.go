@@ -2,10 +2,10 @@ package mcp_test
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"gatekit/core/mcp"
 )
@@ -65,9 +65,9 @@ func TestRemoveTrustMeta(t *testing.T) {
 	}
 }
 
-// TestRemovalOfManyTrustKeysIsFast checks that the time to remove the keys grows with the size of
-// the message, not with its square.
-func TestRemovalOfManyTrustKeysIsFast(t *testing.T) {
+// TestManyTrustKeysAreRemovedAtOnce checks that the memory allocated to remove the keys grows with
+// the size of the message, not with its square.
+func TestManyTrustKeysAreRemovedAtOnce(t *testing.T) {
 	const n = 100_000
 	var b strings.Builder
 	b.WriteString(`{"jsonrpc":"2.0","id":1,"method":"m","params":{"_meta":{"x":1`)
@@ -79,14 +79,19 @@ func TestRemovalOfManyTrustKeysIsFast(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	started := time.Now()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
 	edits, _ := mcp.RemoveTrustMeta(m)
 	edited, err := m.Edit(edits...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if took := time.Since(started); took > 5*time.Second {
-		t.Errorf("removing %d keys took %v, want less than 5 s", n, took)
+	runtime.ReadMemStats(&after)
+	allocated := (after.TotalAlloc - before.TotalAlloc) / uint64(b.Len())
+	t.Logf("allocated %d times the size of the message", allocated)
+	if allocated > 100 {
+		t.Errorf("removing %d keys allocated %d times the size of the message, want at most 100",
+			n, allocated)
 	}
 	if got := string(edited.Body()); got != `{"_meta":{"x":1}}` {
 		t.Errorf("got the body %.200s, want only x in its _meta", got)

@@ -69,7 +69,8 @@ func (p *pinSet) start(context.Context) error {
 		before = p.previous.guard
 	}
 	p.guard = pins.NewGuard(pins.GuardOptions{Lock: lock, Kinds: kinds, Servers: servers,
-		Previous: before, Trusted: p.gateway.recordTrusted, Store: p.gateway.waitingStore(c),
+		Previous: before, Trusted: p.gateway.recordTrusted,
+		NotWritten: p.gateway.recordNotWritten, Store: p.gateway.waitingStore(c),
 		Report: p.reportWaiting})
 	if !lock.IsNew() {
 		p.digest = lock.Digest()
@@ -190,7 +191,8 @@ func (g *gateway) reloadPins(ctx context.Context) error {
 // maxTrustedNames limits the names of items in the record of what was trusted at first use.
 const maxTrustedNames = 20
 
-// recordTrusted records that items were written into the lock file as they were first seen.
+// recordTrusted records that items are written into the lock file as they were first seen. It is
+// called before they are written.
 func (g *gateway) recordTrusted(server string, items []*pins.Item, lockDigest string) error {
 	var names []string
 	for _, i := range items[:min(len(items), maxTrustedNames)] {
@@ -203,6 +205,12 @@ func (g *gateway) recordTrusted(server string, items []*pins.Item, lockDigest st
 	return g.recording.events.RecordEvent(context.Background(), &mcp.Message{Server: server},
 		"pin", fmt.Sprintf("trusted at first use: %s; lock file %s", strings.Join(names, ", "),
 			lockDigest), nil)
+}
+
+// recordNotWritten records that the items of the record before could not be written.
+func (g *gateway) recordNotWritten(server string, err error) error {
+	return g.recording.events.RecordEvent(context.Background(), &mcp.Message{Server: server},
+		"reject", "pin: the trusted items were recorded, but the lock file cannot be written", err)
 }
 
 // replacePins is called when next is in force: next gets what before has seen since next was

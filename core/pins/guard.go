@@ -54,6 +54,7 @@ type Guard struct {
 	servers map[string]*guardedServer
 	path    string // of the lock file
 	trusted func(server string, items []*Item, lockDigest string) error
+	lost    func(server string, err error) error
 	store   *WaitingStore // nil if what waits is not kept
 	report  func(server string, items []string, err error)
 	// the digest of the lock file that the Guard has read or written last
@@ -72,9 +73,13 @@ type GuardOptions struct {
 	// Previous is the Guard that the new one replaces; may be nil. The new Guard remembers the
 	// items that Previous holds back and that have the same approval.
 	Previous *Guard
-	// Trusted is called when items were written into the lock file as they were first seen, before
-	// a client gets them. An error denies the message. It may be nil.
+	// Trusted is called before items are written into the lock file as they were first seen, with
+	// the digest that the file will have. If it returns an error, the items are neither written nor
+	// approved, and are hidden. It may be nil.
 	Trusted func(server string, items []*Item, lockDigest string) error
+	// NotWritten is called if the lock file cannot be written after Trusted has returned nil. It
+	// may be nil.
+	NotWritten func(server string, err error) error
 	// Store keeps the definitions that wait for an approval; may be nil.
 	Store *WaitingStore
 	// Report is called with the items that begin to wait for an approval, and with errors of
@@ -150,7 +155,8 @@ type comparing struct {
 // NewGuard returns a Guard. A server that the lock does not have is new as a whole.
 func NewGuard(o GuardOptions) *Guard {
 	g := &Guard{kinds: o.Kinds, servers: make(map[string]*guardedServer, len(o.Servers)),
-		path: o.Lock.path, trusted: o.Trusted, store: o.Store, report: o.Report}
+		path: o.Lock.path, trusted: o.Trusted, lost: o.NotWritten, store: o.Store,
+		report: o.Report}
 	digest := ""
 	if !o.Lock.IsNew() {
 		digest = o.Lock.Digest()
@@ -495,8 +501,8 @@ func (s *guardedServer) note(item heldItem, compared comparing) {
 	}
 }
 
-// trust writes items into the lock file, and makes them approved. Items that the file has already,
-// because another Gatekit has written them, stay as they are there. It returns an error if ctx
+// trust writes items into the lock file, after they were recorded, and makes them approved. Items
+// that the file has already, because another Gatekit has written them, stay as they are there. It returns an error if ctx
 // ends: then the caller must not wait for a slow disk.
 func (g *Guard) trust(ctx context.Context, s *guardedServer, items []*Item) error {
 	done := make(chan error, 1)
@@ -513,7 +519,8 @@ func (g *Guard) trustNow(s *guardedServer, items []*Item) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	var added []*Item
-	lock, err := Update(g.path, func(l *Lock) error {
+	recorded := false
+	lock, err := UpdateRecorded(g.path, func(l *Lock) error {
 		added = nil
 		server := l.Servers[s.Name]
 		switch {
@@ -536,14 +543,19 @@ func (g *Guard) trustNow(s *guardedServer, items []*Item) error {
 			return fmt.Errorf("the server has declared more than %d items", maxTrusted)
 		}
 		return nil
+	}, func(digest string) error {
+		if g.trusted == nil {
+			return nil
+		}
+		err := g.trusted(s.Name, added, digest)
+		recorded = err == nil
+		return err
 	})
+	if err != nil && recorded && g.lost != nil {
+		err = errors.Join(err, g.lost(s.Name, err))
+	}
 	if err != nil {
 		return err
-	}
-	if len(added) > 0 && g.trusted != nil {
-		if err := g.trusted(s.Name, added, lock.Digest()); err != nil {
-			return err
-		}
 	}
 	digest := lock.Digest()
 	g.lockDigest.Store(&digest)

@@ -86,8 +86,10 @@ func Read(path string) (*Lock, error) {
 func (l *Lock) IsNew() bool { return l.read == nil }
 
 // Digest returns the SHA-256 of the file that was read, as "sha256:" and hexadecimal digits.
-func (l *Lock) Digest() string {
-	sum := sha256.Sum256(l.read)
+func (l *Lock) Digest() string { return digestOfFile(l.read) }
+
+func digestOfFile(b []byte) string {
+	sum := sha256.Sum256(b)
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
@@ -308,7 +310,11 @@ var ErrChanged = errors.New("the lock file was changed by another process")
 
 // Write writes the lock to the file that it was read from. It does not touch the file if the
 // content is the same. written reports whether it has changed the file.
-func (l *Lock) Write() (written bool, err error) {
+func (l *Lock) Write() (written bool, err error) { return l.write(nil) }
+
+// write implements Write. record is called with the digest of the new file, when no other process
+// can change the file any more. If it returns an error, the file stays as it is. It may be nil.
+func (l *Lock) write(record func(digest string) error) (written bool, err error) {
 	b, err := l.Bytes()
 	if err != nil || bytes.Equal(b, l.read) {
 		return false, err
@@ -342,6 +348,11 @@ func (l *Lock) Write() (written bool, err error) {
 	if !bytes.Equal(now, l.read) {
 		return false, fmt.Errorf("%w: %s\nhint: run the command again", ErrChanged, l.path)
 	}
+	if record != nil {
+		if err := record(digestOfFile(b)); err != nil {
+			return false, err
+		}
+	}
 	if err := atomicfile.Write(l.path, b); err != nil {
 		return false, fmt.Errorf("write the lock file: %w", err)
 	}
@@ -359,6 +370,14 @@ const maxUpdates = 10
 // Update reads the lock file at path, calls change, and writes the file. If another process changes
 // the file meanwhile, Update starts again. It returns the lock that is in the file now.
 func Update(path string, change func(*Lock) error) (*Lock, error) {
+	return UpdateRecorded(path, change, nil)
+}
+
+// UpdateRecorded is like Update, and calls record before it writes the file, with the digest that
+// the file will have. If record returns an error, the file stays as it is. If the content does not
+// change, record is not called. Afterwards, only the disk can keep the file from being written.
+func UpdateRecorded(path string, change func(*Lock) error,
+	record func(digest string) error) (*Lock, error) {
 	for range maxUpdates {
 		l, err := Read(path)
 		if err != nil {
@@ -367,7 +386,7 @@ func Update(path string, change func(*Lock) error) (*Lock, error) {
 		if err := change(l); err != nil {
 			return nil, err
 		}
-		if _, err := l.Write(); errors.Is(err, ErrChanged) {
+		if _, err := l.write(record); errors.Is(err, ErrChanged) {
 			continue
 		} else if err != nil {
 			return nil, err

@@ -20,6 +20,10 @@ type trustTest struct {
 	path    string
 	trusted []string // names of the items that were recorded
 	err     error    // of the recorder
+	digest  string   // that was recorded last
+
+	meanwhile  func()  // is called while the items are recorded
+	notWritten []error // of the items that were recorded and not written
 }
 
 func newTrustTest(t testing.TB) *trustTest {
@@ -39,13 +43,17 @@ func (tt *trustTest) restart(s GuardedServer) {
 	s.Name, s.First = "s", Trust
 	tt.use(NewGuard(GuardOptions{Lock: lock, Kinds: allKinds, Servers: []GuardedServer{s},
 		Trusted: func(_ string, items []*Item, digest string) error {
-			if lock, err := Read(tt.path); err != nil || lock.Digest() != digest {
-				tt.Errorf("the recorded digest %s is not that of the file (%v)", digest, err)
+			if tt.digest = digest; tt.meanwhile != nil {
+				tt.meanwhile()
 			}
 			for _, i := range items {
 				tt.trusted = append(tt.trusted, i.Name())
 			}
 			return tt.err
+		},
+		NotWritten: func(_ string, err error) error {
+			tt.notWritten = append(tt.notWritten, err)
+			return nil
 		}}))
 }
 
@@ -57,6 +65,9 @@ func TestTrustAtFirstUse(t *testing.T) {
 		t.Error("a tool that was not seen yet is denied")
 	}
 	g.wantListed("tools/list", []string{`{"name":"a"}`, `{"name":"b"}`}, "a", "b")
+	if lock, err := Read(g.path); err != nil || lock.Digest() != g.digest {
+		t.Errorf("the recorded digest %s is not that of the file (%v)", g.digest, err)
+	}
 	g.wantListed("tools/list", []string{`{"name":"a"}`, `{"name":"b","title":"evil"}`}, "a")
 	m := mcp.NewResponse(`1`, []byte(`{"instructions":"Be kind."}`))
 	m.Method, m.Direction = "initialize", mcp.ToClient
@@ -137,6 +148,41 @@ func TestTrustThatFails(t *testing.T) {
 				t.Error("the hidden tool can be used")
 			}
 		})
+	}
+}
+
+// Items that cannot be recorded are not in the lock file, so they are not approved after the next
+// start either.
+func TestTrustedItemsAreRecordedFirst(t *testing.T) {
+	g := newTrustTest(t)
+	g.err = errors.New("disk full")
+	g.wantListed("tools/list", []string{`{"name":"a"}`})
+	if _, err := os.Lstat(g.path); !os.IsNotExist(err) {
+		t.Errorf("there is a lock file (%v), want none", err)
+	}
+	g.restart(GuardedServer{Start: Start{Command: "server"}})
+	g.wantListed("tools/list", []string{`{"name":"a"}`})
+	g.err = nil
+	g.wantListed("tools/list", []string{`{"name":"a"}`}, "a")
+	if got := len(g.notWritten); got != 0 {
+		t.Errorf("%d items were reported as not written, want 0", got)
+	}
+}
+
+// If the lock file cannot be written after the record, a second record says so.
+func TestTrustThatIsRecordedAndNotWritten(t *testing.T) {
+	g := newTrustTest(t)
+	g.meanwhile = func() {
+		if err := os.Mkdir(g.path, 0o700); err != nil {
+			t.Error(err)
+		}
+	}
+	g.wantListed("tools/list", []string{`{"name":"a"}`})
+	if got := strings.Join(g.trusted, " "); got != "a" || len(g.notWritten) != 1 {
+		t.Fatalf("%q were recorded, and %v was reported, want a and one error", got, g.notWritten)
+	}
+	if !strings.Contains(g.last.Reason, g.notWritten[0].Error()) {
+		t.Errorf("the reason is %q, want the error %v", g.last.Reason, g.notWritten[0])
 	}
 }
 

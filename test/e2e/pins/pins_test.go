@@ -29,6 +29,8 @@ type pinTest struct {
 	description atomic.Value // of the tool "read"
 	announces   atomic.Bool  // the server sends many list_changed while it lists
 	changes     atomic.Bool  // the server changes the tool "read" while it is called
+
+	whileListed atomic.Pointer[func()] // is called before the server lists its tools
 }
 
 const tables = "[pins]\n[deny]\nreasons = true\n[admin]\nhttp = \"ADMIN\"\n[audit]\n" +
@@ -50,6 +52,9 @@ func newPinTestWith(t *testing.T, keys string, pinned bool, revision string,
 	s := mcptest.Toolbox("box", serverRevisions...)
 	s.Instructions = "Be kind."
 	s.Handle["tools/list"] = func(c *mcptest.Call) {
+		if f := p.whileListed.Load(); f != nil {
+			(*f)()
+		}
 		if mcptest.At(c.Params, "cursor") == nil {
 			c.Result(`{"tools":[{"name":"add","inputSchema":{"type":"object"}}],` +
 				`"nextCursor":"2","ttlMs":0,"cacheScope":"private"}`)

@@ -208,6 +208,7 @@ func TestInspectorListsAndUsesRealServers(t *testing.T) {
 		argv := append(append(m.Inspector()[1:], "--cli"), args...)
 		cmd := exec.CommandContext(harness.Context(t), m.Inspector()[0], argv...)
 		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "HOME="+t.TempDir()) // the Inspector keeps files there
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", cmd, err, out)
@@ -319,6 +320,7 @@ func TestInspectorUsesTheConfigurationOfTheREADME(t *testing.T) {
 			name}, run.args)
 		cmd := exec.CommandContext(harness.Context(t), m.Inspector()[0], args...)
 		cmd.Dir = g.Dir
+		cmd.Env = append(os.Environ(), "HOME="+t.TempDir()) // the Inspector keeps files there
 		out, err := cmd.CombinedOutput()
 		if err != nil || !strings.Contains(string(out), run.want) {
 			t.Fatalf("%s: got %v and\n%s\nwant %q in it", cmd, err, harness.Clip(out), run.want)

@@ -2,10 +2,12 @@ package harness
 
 import (
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"gatekit/test/mcptest"
@@ -62,9 +64,28 @@ func ScriptedServerOver(t *testing.T, name, revision, back string) string {
 	if back == "stdio" {
 		return ScriptedServer(name, "-revisions", revision)
 	}
-	s := httptest.NewServer(mcptest.Toolbox(name, revision))
-	t.Cleanup(s.Close)
-	return HTTPServer(name, s.URL)
+	return HTTPServer(name, ServeWithoutCredentials(t, mcptest.Toolbox(name, revision)))
+}
+
+// ServeWithoutCredentials serves a server, and returns its URL. It fails the test at its end if a
+// request had a header with a credential, which only a client of Gatekit can have sent.
+func ServeWithoutCredentials(t *testing.T, server http.Handler) (url string) {
+	var stray atomic.Int64
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for _, name := range []string{"Authorization", "Cookie", "Proxy-Authorization"} {
+			if r.Header.Get(name) != "" {
+				stray.Add(1)
+			}
+		}
+		server.ServeHTTP(w, r)
+	}))
+	t.Cleanup(func() {
+		s.Close()
+		if n := stray.Load(); n > 0 {
+			t.Errorf("the server got %d credentials of a client", n)
+		}
+	})
+	return s.URL
 }
 
 // Revisions has one revision of each era.

@@ -22,6 +22,7 @@ type Record struct {
 	Session   string
 	Exchange  string
 	Principal string
+	Client    string // OAuth client id
 	Direction string
 	Kind      string
 	Method    string

@@ -92,7 +92,8 @@ func (g *Gatekit) Configure(config string) {
 	ReplaceFile(g.T, filepath.Join(g.Dir, "gatekit.toml"), []byte(config))
 }
 
-// StartHTTP starts gatekit with an HTTP listener, in a new folder.
+// StartHTTP starts gatekit with an HTTP listener, in a new folder. LISTEN_ADDRESS in the
+// configuration stands for the listener's address.
 func StartHTTP(t *testing.T, config string) *Gatekit {
 	t.Helper()
 	return StartHTTPIn(t, t.TempDir(), config)
@@ -122,6 +123,7 @@ func StartHTTPWithFiles(t *testing.T, config string, files int) *Gatekit {
 func prepareHTTP(t *testing.T, dir, config string) (g *Gatekit, address string) {
 	t.Helper()
 	address = peers.FreeAddress(t)
+	config = strings.ReplaceAll(config, "LISTEN_ADDRESS", address)
 	g = prepareIn(t, dir, fmt.Sprintf("[listen]\nhttp = %q\n", address)+config)
 	g.URL = "http://" + address + "/mcp"
 	return g, address

@@ -1,5 +1,5 @@
-// Package credentials tests the gatekit binary before servers that want tokens, with a server of
-// the go-sdk.
+// Package credentials tests the gatekit binary with a certified authorization server: before
+// servers that want tokens, and behind clients that log in at its listener.
 package credentials
 
 import (

@@ -3,7 +3,8 @@
 // Runs the authorization server in the file OIDC_PROVIDER on a free loopback port. Access tokens of
 // a login are valid for SECONDS, refreshed ones for REFRESHED seconds. Everybody can log in, with any name and
 // password. The first line of stdout is the issuer. Each further line is a successful grant, a
-// revocation or a registration. The variable CONNECT is the URL of Gatekit's own pages.
+// revocation or a registration. The variable CONNECT is the URL of Gatekit's own pages. With JWTS,
+// access tokens are JWTs, and otherwise opaque.
 import { createServer } from 'node:http'
 import { pathToFileURL } from 'node:url'
 
@@ -49,6 +50,14 @@ const provider = new Provider(issuer, {
       grant_types: ['urn:ietf:params:oauth:grant-type:device_code'],
     },
     {
+      client_id: 'desktop', // a client of Gatekit with a browser
+      token_endpoint_auth_method: 'none',
+      application_type: 'native',
+      redirect_uris: ['http://127.0.0.1/oauth/callback'],
+      grant_types: ['authorization_code', 'refresh_token'],
+      response_types: ['code'],
+    },
+    {
       client_id: 'exchanger', // Gatekit, where it exchanges tokens
       client_secret: 's3cret-of-exchanger',
       redirect_uris: [],
@@ -80,7 +89,7 @@ const provider = new Provider(issuer, {
       getResourceServerInfo: (ctx, resource) => ({
         scope: 'read write',
         audience: resource,
-        accessTokenFormat: 'opaque',
+        accessTokenFormat: process.env.JWTS ? 'jwt' : 'opaque',
         accessTokenTTL: Number(
           ctx.oidc.params?.grant_type === 'refresh_token' ? refreshed : seconds,
         ),

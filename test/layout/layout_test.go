@@ -61,8 +61,10 @@ var allowedImports = map[string][]string{
 	// transport needs downstream and upstream for the interfaces that it implements
 	"transport": {"core/identity", "core/conn", "core/display", "core/mcp", "core/downstream",
 		"core/upstream", "transport/auth", "transport/process", "transport/sandbox"},
-	"transport/sandbox":    {},
-	"transport/tokenstore": {"core/atomicfile", "core/backoff", "core/privatefiles"},
+	"transport/sandbox": {"transport/sandbox/launcher"},
+	// confines a process of its own before other packages are initialized
+	"transport/sandbox/launcher": {},
+	"transport/tokenstore":       {"core/atomicfile", "core/backoff", "core/privatefiles"},
 	// credentials needs upstream for the interface that it implements
 	"transport/credentials": {"core/backoff", "core/identity", "core/taskgroup", "core/upstream",
 		"transport/tokenstore"},

@@ -46,9 +46,10 @@ func newGrants(s Settings, l Launch, homes []string, private string) grants {
 	for _, p := range l.Fixed {
 		g.fixed = append(g.fixed, places(p)...)
 	}
+	folders := map[string]string{}
 	for _, home := range homes {
 		for _, p := range secretPaths(home) {
-			g.secrets = append(g.secrets, place(p))
+			g.secrets = append(g.secrets, placeAmong(p, folders))
 		}
 	}
 	written := read | write
@@ -175,6 +176,24 @@ func place(path string) string {
 	return filepath.Join(place(folder), filepath.Base(path))
 }
 
+// placeAmong returns place(path). It remembers the places of folders, for paths that share them.
+func placeAmong(path string, folders map[string]string) string {
+	folder := filepath.Dir(path)
+	if folder == path {
+		return path
+	}
+	real, ok := folders[folder]
+	if !ok {
+		real = placeAmong(folder, folders)
+		folders[folder] = real
+	}
+	real = filepath.Join(real, filepath.Base(path))
+	if info, err := os.Lstat(real); err == nil && info.Mode()&os.ModeSymlink != 0 {
+		return place(real)
+	}
+	return real
+}
+
 // places returns the file that a path leads to, and the symbolic links on the way to it, which must
 // not be replaced either.
 func places(path string) []string {
@@ -199,7 +218,8 @@ const maxLinks = 40 // as many as Linux follows
 
 // isWithin reports whether a clean path is folder or lies in it.
 func isWithin(path, folder string) bool {
-	return path == folder || folder == "/" || strings.HasPrefix(path, folder+"/")
+	return path == folder || folder == "/" || len(path) > len(folder) && path[len(folder)] == '/' &&
+		path[:len(folder)] == folder
 }
 
 // namedPath is a path in the command of the operator. The file need not exist.

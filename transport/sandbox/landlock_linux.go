@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"unsafe"
 
@@ -38,10 +37,11 @@ const (
 		unix.LANDLOCK_ACCESS_FS_IOCTL_DEV | unix.LANDLOCK_ACCESS_FS_RESOLVE_UNIX
 )
 
-// rules is a set of rules of Landlock. The filter of seccomp depends only on two of the grants.
+// rules is a set of rules of Landlock and a filter of seccomp.
 type rules struct {
 	ruleset int // file descriptor of file
 	file    *os.File
+	filter  []unix.SockFilter // of seccomp
 
 	grants  grants
 	closed  []string // granted folders in which no file can be created
@@ -61,7 +61,11 @@ func newRules(g grants) (r *rules, abi int, notHeld []string, err error) {
 		return nil, abi, nil, &UnsupportedError{fmt.Sprintf(
 			"it needs Landlock ABI %d (Linux 6.2), and this kernel has %d", minABI, abi)}
 	}
-	r = &rules{grants: g}
+	filter, err := newFilter(g.noNetwork, g.strict)
+	if err != nil {
+		return nil, abi, nil, err
+	}
+	r = &rules{grants: g, filter: filter}
 	r.handled = readRights | executeRights | writeRights
 	attr := unix.LandlockRulesetAttr{}
 	size := unsafe.Offsetof(attr.Handled_access_net)
@@ -188,46 +192,6 @@ func (r *rules) add(path string, a access) error {
 		return fmt.Errorf("confine the server: grant %s: %w", path, errno)
 	}
 	return nil
-}
-
-// enter confines the calling thread, which then must execute the program.
-func enter(ruleset int, noNetwork, strict bool) error {
-	filter, err := newFilter(noNetwork, strict)
-	if err != nil {
-		return err
-	}
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("confine the server: refuse new privileges: %w", err)
-	}
-	dropCapabilities()
-	if _, _, errno := unix.RawSyscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(ruleset), 0,
-		0); errno != 0 {
-		return fmt.Errorf("confine the server by Landlock: %w", errno)
-	}
-	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
-	_, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0,
-		uintptr(unsafe.Pointer(&program)))
-	runtime.KeepAlive(filter)
-	if errno != 0 {
-		return fmt.Errorf("confine the server by seccomp: %w", errno)
-	}
-	return nil
-}
-
-// keptCapabilities may be needed for files and ports by a server that runs as root, as in a
-// container. Others, such as CAP_PERFMON, go past Landlock.
-var keptCapabilities = []uintptr{unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER,
-	unix.CAP_FSETID, unix.CAP_KILL, unix.CAP_SETGID, unix.CAP_SETUID, unix.CAP_NET_BIND_SERVICE}
-
-// dropCapabilities takes the other capabilities from what the thread executes. It fails for users
-// that have none, and those cannot get any.
-func dropCapabilities() {
-	unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
-	for c := uintptr(0); c <= unix.CAP_LAST_CAP; c++ {
-		if !slices.Contains(keptCapabilities, c) {
-			unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
-		}
-	}
 }
 
 func (r *rules) closedFolders() []string { return r.closed }

@@ -21,6 +21,9 @@ import (
 // becomes the observed program.
 const learner = "gatekit-learner"
 
+// socketFile is the number of the socket's file in the observed process.
+const socketFile = 3
+
 func init() {
 	if len(os.Args) > 2 && os.Args[0] == learner {
 		err := becomeObserved(os.Args[1], os.Args[2:])
@@ -300,11 +303,11 @@ func becomeObserved(program string, argv []string) error {
 	if errno != 0 {
 		return fmt.Errorf("observe the server by seccomp: %w", errno)
 	}
-	if err := unix.Sendmsg(rulesetFile, []byte{0}, unix.UnixRights(int(listener)), nil,
+	if err := unix.Sendmsg(socketFile, []byte{0}, unix.UnixRights(int(listener)), nil,
 		0); err != nil {
 		return fmt.Errorf("observe the server: %w", err)
 	}
-	if err := unix.CloseRange(rulesetFile, 1<<31-1, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+	if err := unix.CloseRange(socketFile, 1<<31-1, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("observe the server: close other files: %w", err)
 	}
 	err = unix.Exec(program, argv, os.Environ())

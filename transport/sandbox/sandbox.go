@@ -159,12 +159,6 @@ func New(s Settings, l Launch) (*Sandbox, error) {
 	return b, nil
 }
 
-// Launcher is the argv[0] of a process of this program that confines itself and then becomes the
-// confined program. Package sandbox does that before main runs. A thread of Gatekit must not
-// confine itself: the confined program could then trace and signal that thread, since Landlock
-// allows both within one sandbox.
-const Launcher = "gatekit-sandbox"
-
 // Launch returns how to start a program in the sandbox: its path, its name (argv[0]; "" is the
 // path), its arguments, and the files that it must get from number 3 on. Without a sandbox, these
 // are the program itself and its arguments.
@@ -202,13 +196,19 @@ func (b *Sandbox) setEnv(given []string, name, value string) {
 	b.Env = append(env, name+"="+value)
 }
 
-// homeFolders returns the home folder of the process, of Gatekit and of the user. They can differ.
+// homeFolders returns the home folder of the process, of Gatekit and of the user, without those that
+// are the same as one before.
 func homeFolders(env []string) []string {
-	homes := []string{variable(env, "HOME"), os.Getenv("HOME")}
+	all := []string{variable(env, "HOME"), os.Getenv("HOME")}
 	if u, err := user.Current(); err == nil {
-		homes = append(homes, u.HomeDir)
+		all = append(all, u.HomeDir)
 	}
-	homes = slices.DeleteFunc(homes, func(h string) bool { return !filepath.IsAbs(h) })
+	var homes []string
+	for _, h := range all {
+		if filepath.IsAbs(h) && !slices.Contains(homes, filepath.Clean(h)) {
+			homes = append(homes, filepath.Clean(h))
+		}
+	}
 	if len(homes) == 0 {
 		homes = []string{"/"}
 	}

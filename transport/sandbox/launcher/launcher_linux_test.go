@@ -1,0 +1,113 @@
+//go:build amd64 || arm64
+
+package launcher_test
+
+import (
+	"errors"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"gatekit/transport/sandbox/launcher"
+)
+
+// allowAll is a filter that allows every system call.
+var allowAll = []byte{unix.BPF_RET, 0, 0, 0, 0, 0, 0xff, 0x7f}
+
+func TestPackageImportsOnlyWhatIsInitializedEarly(t *testing.T) {
+	early := []string{"errors", "os", "runtime", "slices", "strconv", "syscall", "unsafe"}
+	files, err := filepath.Glob("*.go")
+	if err != nil || len(files) < 4 {
+		t.Fatal(files, err)
+	}
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range file.Imports {
+			if path, _ := strconv.Unquote(i.Path.Value); !slices.Contains(early, path) {
+				t.Errorf("%s imports %s, which may be initialized late", name, path)
+			}
+		}
+	}
+}
+
+// The program must not start if the process cannot confine itself entirely.
+func TestProgramStartsOnlyIfEverythingHolds(t *testing.T) {
+	ruleset := newRuleset(t)
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	good := launcher.Settings{Filter: allowAll}
+	replaced := func(i int, text string) []string {
+		args := launcher.Arguments(good, "/bin/echo", []string{"started"})
+		args[i] = text
+		return args
+	}
+	for _, test := range []struct {
+		name    string
+		args    []string
+		ruleset *os.File
+		want    string // part of the output
+	}{
+		{"good", launcher.Arguments(good, "/bin/echo", []string{"started"}), ruleset, "started"},
+		{"no ruleset", replaced(1, "0"), null, "by Landlock"},
+		{"no filter", replaced(0, ""), ruleset, "the filter is damaged"},
+		{"filter cut off", replaced(0, "0600"), ruleset, "the filter is damaged"},
+		{"filter of other text", replaced(0, "0600zz000000ff7f"), ruleset,
+			"the filter is damaged"},
+		{"filter that the kernel refuses", replaced(0, "ffff00000000ff7f"), ruleset,
+			"filter its system calls: invalid argument"},
+		{"memory is no number", replaced(1, "lots"), ruleset, "limit its memory to lots bytes"},
+		{"files are no number", replaced(2, "-1"), ruleset, "limit its open files to -1"},
+		{"no program", replaced(3, "/does/not/exist"), ruleset, "start /does/not/exist"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			self, err := os.Executable()
+			if err != nil {
+				t.Fatal(err)
+			}
+			output, err := (&exec.Cmd{Path: self, Args: append([]string{launcher.Name},
+				test.args...), ExtraFiles: []*os.File{test.ruleset},
+				Env: []string{"GORACE=atexit_sleep_ms=0"}}).CombinedOutput()
+			started := strings.Contains(string(output), "started")
+			if !strings.Contains(string(output), test.want) || started != (err == nil) ||
+				started != (test.name == "good") {
+				t.Errorf("got %v: %s, want %q", err, output, test.want)
+			}
+			exit, ok := errors.AsType[*exec.ExitError](err)
+			if ok && exit.ExitCode() != 126 {
+				t.Errorf("exit status %d, want 126", exit.ExitCode())
+			}
+		})
+	}
+}
+
+// newRuleset returns rules that refuse only to make block devices.
+func newRuleset(t *testing.T) *os.File {
+	t.Helper()
+	attr := unix.LandlockRulesetAttr{Handled_access_fs: unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK}
+	file, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET,
+		uintptr(unsafe.Pointer(&attr)), 8, 0)
+	if errno != 0 {
+		t.Skipf("this kernel has no Landlock: %v", errno)
+	}
+	f := os.NewFile(file, "ruleset")
+	t.Cleanup(func() { f.Close() })
+	return f
+}

@@ -1,0 +1,3 @@
+package launcher
+
+const sysSeccomp = 317

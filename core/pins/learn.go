@@ -79,14 +79,17 @@ func (l *learner) withHoles(text, again string) string {
 		candidate.FindAllStringSubmatchIndex(again, -1)
 	aligned := len(first) == len(second)
 	var b strings.Builder
-	end := 0
+	end, date := 0, false // whether the last hole is a date
 	for i, m := range first {
 		class, found := classOf(m), text[m[0]:m[1]]
 		differs := aligned && class == classOf(second[i]) &&
 			found != again[second[i][0]:second[i][1]]
-		if !differs && !l.here.knows(class, strings.TrimRight(found, ".")) {
+		// A time that belongs to a date that moves is the time of the start.
+		ofDate := class == "time" && date && strings.Trim(text[end:m[0]], " ") == ""
+		if !differs && !ofDate && !l.here.knows(class, strings.TrimRight(found, ".")) {
 			continue
 		}
+		date = class == "date"
 		b.WriteString(text[end:m[0]] + "${" + class + "}")
 		end = m[1]
 		if strings.HasSuffix(found, ".") { // the end of a sentence is no part of a path

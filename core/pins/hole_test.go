@@ -75,8 +75,8 @@ func TestWhatASecondStartChangesIsAHole(t *testing.T) {
 	}
 }
 
-// TestTimeOfARecentDateIsAHole has no second start, as gatekit wrap: without the hole, a server whose
-// texts have the time of its start would differ at each start.
+// TestTimeOfARecentDateIsAHole has no second start, as gatekit wrap. Without the hole, a server
+// whose texts have the time of its start would differ at each start.
 func TestTimeOfARecentDateIsAHole(t *testing.T) {
 	for text, want := range map[string]string{
 		"from 2026-10-23T08:59:59.123Z on": "from ${date}${time} on",

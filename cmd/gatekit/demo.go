@@ -14,6 +14,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -32,21 +33,26 @@ import (
 func (p *program) demo() *cobra.Command {
 	return &cobra.Command{
 		Use: "demo",
-		Short: "Show a session: calls, a hidden tool, a redacted secret, denied attacks, the " +
-			"audit log",
+		Short: "Show a session: calls, a hidden tool, a redacted secret, denied attacks, a " +
+			"server that changes, the audit log",
 		Long: `Demo runs a real session between built-in parts: a client, Gatekit, two servers, and
 the plugins "tools" and "secrets", each in its own process, with the default rules of gatekit wrap.
 It hides a tool, redacts a key in a file, and denies a disguised path and a sampling request for too
-much context. Then it shows and verifies the audit log. It needs no network and keeps no
-files.
+much context.
 
   client ── gatekit ─┬─ files: read_file, delete_file
-                     └─ notes: add_note, summarize`,
+                     └─ notes: add_note, summarize
+
+In a second session, the program of the server weather is replaced overnight. The changed tool is
+held back, and the sandbox keeps the program from a file with a key, which the demo has made. Where
+the system cannot confine programs (see gatekit help wrap), the demo says so.
+
+Then the demo shows and verifies the audit log. It needs no network and keeps no files.`,
 		Example: `  gatekit demo`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, cancel := context.WithTimeoutCause(cmd.Context(), 30*time.Second,
-				errors.New("the demo did not end within 30s"))
+			ctx, cancel := context.WithTimeoutCause(cmd.Context(), time.Minute,
+				errors.New("the demo did not end within a minute"))
 			defer cancel()
 			p.logWarningsOnly(cmd)
 			if err := demo(ctx, cmd.OutOrStdout(), p.log); err != nil {
@@ -67,6 +73,10 @@ func demo(ctx context.Context, out io.Writer, log *slog.Logger) (err error) {
 		return err
 	}
 	defer os.RemoveAll(dir)
+	// What waits for an approval is kept in the state folder.
+	if err := os.Setenv("XDG_STATE_HOME", filepath.Join(dir, "state")); err != nil {
+		return err
+	}
 	c := config.Wrap("files", self, "demo-server", "files")
 	c.Servers = append(c.Servers, config.Wrap("notes", self, "demo-server", "notes").Servers...)
 	for i := range c.Servers {
@@ -93,14 +103,19 @@ func demo(ctx context.Context, out io.Writer, log *slog.Logger) (err error) {
 	fmt.Fprint(out, "A client, Gatekit, two servers (files, notes) and two plugins (tools, "+
 		"secrets), each in its own\nprocess, with the default rules of gatekit wrap.\n")
 	color := paletteFor(out)
-	if err := errors.Join(demoSession(ctx, out, color, g), g.close()); err != nil {
+	if err := demoSession(ctx, out, color, g); err != nil {
+		return err
+	}
+	if err := demoNextDay(ctx, out, color, self, dir, c.Audit.File); err != nil {
 		return err
 	}
 	return showAuditLog(ctx, out, color, c.Audit.File)
 }
 
-// demoSession connects a client to the gateway and makes the calls of the demo.
-func demoSession(ctx context.Context, out io.Writer, color palette, g *gateway) (err error) {
+// withDemoClient calls use with a client of the gateway. Then it closes the gateway.
+func withDemoClient(ctx context.Context, g *gateway,
+	use func(*sdk.ClientSession) error) (err error) {
+	defer func() { err = errors.Join(err, g.close()) }()
 	toGatekit, fromClient, err := os.Pipe()
 	if err != nil {
 		return err
@@ -130,19 +145,23 @@ func demoSession(ctx context.Context, out io.Writer, color palette, g *gateway) 
 		return err
 	}
 	defer session.Close()
+	return use(session)
+}
 
+// demoSession connects a client to the gateway and makes the calls of the demo.
+func demoSession(ctx context.Context, out io.Writer, color palette, g *gateway) error {
+	return withDemoClient(ctx, g, func(session *sdk.ClientSession) error {
+		return demoCalls(ctx, out, color, session)
+	})
+}
+
+func demoCalls(ctx context.Context, out io.Writer, color palette,
+	session *sdk.ClientSession) error {
 	fmt.Fprint(out, "\n1. The client lists the tools of both servers. The plugin \"tools\" hides "+
 		"files__delete_file.\n\n")
-	tools, err := session.ListTools(ctx, nil)
-	if err != nil {
+	if err := printTools(ctx, out, session); err != nil {
 		return err
 	}
-	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	for _, t := range tools.Tools {
-		fmt.Fprintf(w, "   %s\t%s\n", t.Name, t.Description)
-	}
-	w.Flush()
-
 	for _, step := range []struct {
 		title, tool string
 		arguments   json.RawMessage
@@ -161,26 +180,51 @@ func demoSession(ctx context.Context, out io.Writer, color palette, g *gateway) 
 			"sampling/gate\n   denies the request; the model never sees it.", "notes__summarize",
 			json.RawMessage(`{}`)},
 	} {
-		fmt.Fprintf(out, "\n%s\n\n   → tools/call %s %s\n", step.title, step.tool, step.arguments)
-		result, err := session.CallTool(ctx, &sdk.CallToolParams{Name: step.tool,
-			Arguments: step.arguments})
-		callErr, isError := errors.AsType[*jsonrpc.Error](err)
-		switch {
-		case isError:
-			fmt.Fprintf(out, "   ← %s %d, %q, data %s\n", color.bad("error"), callErr.Code,
-				callErr.Message, callErr.Data)
-		case err != nil:
+		fmt.Fprintf(out, "\n%s\n\n", step.title)
+		if err := printCall(ctx, out, color, session, step.tool, step.arguments); err != nil {
 			return err
-		default:
-			for _, c := range result.Content {
-				if t, ok := c.(*sdk.TextContent); ok {
-					fmt.Fprintf(out, "   ← %s\n", strings.ReplaceAll(t.Text, "\n", "\n     "))
-				}
+		}
+	}
+	return nil
+}
+
+// printTools prints the tools that the client can see.
+func printTools(ctx context.Context, out io.Writer, session *sdk.ClientSession) error {
+	tools, err := session.ListTools(ctx, nil)
+	if err != nil {
+		return err
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	for _, t := range tools.Tools {
+		fmt.Fprintf(w, "   %s\t%s\n", t.Name, t.Description)
+	}
+	return w.Flush()
+}
+
+// printCall calls a tool and prints the call and its result or error.
+func printCall(ctx context.Context, out io.Writer, color palette, session *sdk.ClientSession,
+	tool string, arguments json.RawMessage) error {
+	fmt.Fprintf(out, "   → tools/call %s %s\n", tool, arguments)
+	result, err := session.CallTool(ctx, &sdk.CallToolParams{Name: tool, Arguments: arguments})
+	callErr, isError := errors.AsType[*jsonrpc.Error](err)
+	switch {
+	case isError:
+		fmt.Fprintf(out, "   ← %s %d, %q, data %s\n", color.bad("error"), callErr.Code,
+			callErr.Message, callErr.Data)
+	case err != nil:
+		return err
+	default:
+		for _, c := range result.Content {
+			if t, ok := c.(*sdk.TextContent); ok {
+				fmt.Fprintf(out, "   ← %s\n", strings.ReplaceAll(t.Text, "\n", "\n     "))
 			}
 		}
 	}
 	return nil
 }
+
+// differing matches the parts of reasons that differ between systems and runs of the demo.
+var differing = regexp.MustCompile(`, Landlock ABI .*|; lock file sha256:[0-9a-f]+`)
 
 // showAuditLog prints the records that name a server, and that are about a tools/call or have an
 // action other than pass. Then it verifies the log.
@@ -189,8 +233,8 @@ func showAuditLog(ctx context.Context, out io.Writer, color palette, file string
 	if err != nil {
 		return err
 	}
-	fmt.Fprint(out, "\n8. Gatekit recorded each decision before it forwarded the message. The "+
-		"records about tools:\n\n")
+	fmt.Fprint(out, "\n9. Gatekit recorded each decision before it forwarded the message. The "+
+		"records about tools,\n   and about what is pinned and confined:\n\n")
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "   %s\tDIRECTION\tKIND\tMETHOD\tSERVER\tNAME\tREASON\n", color.plain("ACTION"))
 	records := 0
@@ -207,8 +251,9 @@ func showAuditLog(ctx context.Context, out io.Writer, color palette, file string
 			case "deny":
 				action = color.bad(r.Action)
 			}
+			reason := differing.ReplaceAllString(r.Reason, "")
 			fmt.Fprintf(w, "   %s\t%s\t%s\t%s\t%s\t%s\t%s\n", action, r.Direction, r.Kind,
-				r.Method, r.Server, r.Name, r.Reason)
+				r.Method, r.Server, r.Name, reason)
 		}
 	}
 	w.Flush()

@@ -17,19 +17,27 @@ import (
 func demoServer() *cobra.Command {
 	return &cobra.Command{
 		Use:   "demo-server NAME",
-		Short: "Run a server of the demo on stdio: files or notes",
-		Long: `Demo-server runs one of the two servers of gatekit demo on stdio, to try a
-configuration or a client:
+		Short: "Run a server of the demo on stdio: files, notes, weather or weather-changed",
+		Long: `Demo-server runs one of the servers of gatekit demo on stdio, to try a configuration
+or a client:
 
-  gatekit wrap gatekit demo-server files`,
+  gatekit wrap gatekit demo-server files
+
+The server weather-changed is the hostile version of weather. It reads ~/.ssh/id_ed25519, and its
+tool list_cities tells the client the first line or the error.`,
 		Example:   `  gatekit demo-server notes`,
 		Hidden:    true,
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
-		ValidArgs: []string{"files", "notes"},
+		ValidArgs: []string{"files", "notes", "weather", "weather-changed"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			server := filesServer
-			if args[0] == "notes" {
+			switch args[0] {
+			case "notes":
 				server = notesServer
+			case "weather":
+				server = weatherServer
+			case "weather-changed":
+				server = changedWeatherServer
 			}
 			if err := server().Run(cmd.Context(), &mcp.StdioTransport{}); err != nil &&
 				cmd.Context().Err() == nil {

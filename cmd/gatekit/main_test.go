@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"gatekit/test/mcptest"
+	"gatekit/transport/sandbox"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
@@ -25,7 +27,8 @@ func TestMain(m *testing.M) {
 
 // TestScripts runs the scripts in testdata. They have two additional commands: `exits CODE
 // COMMAND…` checks the exit code of a command, and `onefile DIR PATTERN NAME` copies the only file
-// that matches the pattern to NAME.
+// that matches the pattern to NAME. The condition [sandbox] holds if the system can confine
+// programs.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
@@ -34,6 +37,20 @@ func TestScripts(t *testing.T) {
 			home := filepath.Join(e.WorkDir, "home")
 			e.Setenv("HOME", home)
 			return os.MkdirAll(filepath.Join(home, ".config"), 0o755)
+		},
+		Condition: func(name string) (bool, error) {
+			if name != "sandbox" {
+				return false, fmt.Errorf("unknown condition %q", name)
+			}
+			box, err := sandbox.New(sandbox.Settings{Level: sandbox.Guard},
+				sandbox.Launch{Program: os.Args[0], Dir: "/"})
+			if _, ok := errors.AsType[*sandbox.UnsupportedError](err); ok {
+				return false, nil
+			}
+			if err != nil {
+				return false, err
+			}
+			return true, box.Close()
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": func(ts *testscript.TestScript, neg bool, args []string) {

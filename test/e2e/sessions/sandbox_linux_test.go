@@ -2,6 +2,7 @@ package sessions
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gatekit/test/harness"
+	"gatekit/test/peers"
 )
 
 // The server reads the user's key and Gatekit's audit log, and appends to the log, before it
@@ -84,6 +86,30 @@ func TestServerThatCannotBeConfined(t *testing.T) {
 			}
 			wantConfinement(t, g, "", "")
 		})
+	}
+}
+
+// gatekit demo shows a server that reads a key. Where the system cannot confine the server, the
+// demo says so, and the server gets the key. So the refusal that the demo shows elsewhere is the
+// sandbox's.
+func TestDemoWithoutLandlock(t *testing.T) {
+	needLandlock(t)
+	refuseLandlock(t)
+	demo := exec.CommandContext(t.Context(), peers.Gatekit(t), "demo")
+	out, err := demo.Output()
+	if err != nil {
+		t.Fatalf("gatekit demo: %v", err)
+	}
+	for _, want := range []string{"This system cannot\n   confine programs",
+		`(the server read ~/.ssh/id_ed25519: "not a real key")`,
+		"weather               this system cannot confine the server: ",
+		"weather  forecast     not as approved: it has changed (text)", " records, verified: "} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("%q is missing in the output of gatekit demo:\n%s", want, out)
+		}
+	}
+	if unconfined := "\n   unconfined "; strings.Count(string(out), unconfined) != 2 {
+		t.Errorf("want two records of the event unconfined:\n%s", out)
 	}
 }
 

@@ -37,28 +37,63 @@ var variable = []struct {
 // compares their output with the page. The first command makes a session.
 func TestAuditExampleReadmeMatchesOutput(t *testing.T) {
 	peers.Installed(t, "curl", "pgrep", "sed")
-	const example = "../../../examples/04-audit"
-	page, err := os.ReadFile(filepath.Join(example, "README.md"))
+	dir, commands := runReadme(t, "04-audit", "127.0.0.1:7777")
+	if commands != 5 {
+		t.Errorf("the page has %d commands, want 5", commands)
+	}
+	for _, name := range []string{"audit.jsonl", "gatekit.log", "clients.txt"} {
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil || len(b) == 0 || bytes.Contains(b, []byte("AKIA")) {
+			t.Errorf("%s: error %v, %d bytes, contains the key: %t; want a file without the key",
+				name, err, len(b), bytes.Contains(b, []byte("AKIA")))
+		}
+	}
+}
+
+// TestCompanyExampleReadmeMatchesOutput runs the command of examples/05-company-gateway/README.md,
+// with the gatekit of the tests. Two users log in at two issuers.
+func TestCompanyExampleReadmeMatchesOutput(t *testing.T) {
+	harness.Long(t, "builds a program")
+	t.Setenv("GATEKIT", peers.Gatekit(t))
+	dir, commands := runReadme(t, "05-company-gateway", "127.0.0.1:7777", "127.0.0.1:7778")
+	if commands != 1 {
+		t.Errorf("the page has %d commands, want 1", commands)
+	}
+	for _, name := range []string{"audit.jsonl", "gatekit.log"} {
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil || len(b) == 0 || bytes.Contains(b, []byte("eyJ")) {
+			t.Errorf("%s: error %v, %d bytes, contains a token: %t; want a file without tokens",
+				name, err, len(b), bytes.Contains(b, []byte("eyJ")))
+		}
+	}
+}
+
+// runReadme runs the commands in the README of an example in a copy of the example, and compares
+// their output with the page. It returns the copy's folder and the number of commands. The copy
+// gets free addresses, since another test may use those of the example.
+func runReadme(t *testing.T, example string, addresses ...string) (dir string, commands int) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), example)
+	from := os.DirFS(filepath.Join(peers.Top(), "examples", example))
+	if err := os.CopyFS(dir, from); err != nil {
+		t.Fatal(err)
+	}
+	logs, err := filepath.Glob(filepath.Join(dir, "audit.jsonl*")) // of a run by hand
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := filepath.Join(t.TempDir(), "04-audit")
-	if err := os.CopyFS(dir, os.DirFS(example)); err != nil {
-		t.Fatal(err)
-	}
-	// The copy gets a free address, since another test may use the address of the example.
-	address := peers.FreeAddress(t)
-	for _, name := range []string{"gatekit.toml", "session.sh"} {
-		b, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil || !bytes.Contains(b, []byte("127.0.0.1:7777")) {
-			t.Fatalf("%s does not contain the address 127.0.0.1:7777 (error: %v)", name, err)
-		}
-		b = bytes.ReplaceAll(b, []byte("127.0.0.1:7777"), []byte(address))
-		if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
+	for _, path := range logs {
+		if err := os.RemoveAll(path); err != nil {
 			t.Fatal(err)
 		}
 	}
-	commands := 0
+	for _, address := range addresses {
+		replaceInFiles(t, dir, address, peers.FreeAddress(t))
+	}
+	page, err := os.ReadFile(filepath.Join(dir, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	consoleBlock := regexp.MustCompile("(?s)```console\n(.*?)```")
 	for _, block := range consoleBlock.FindAllStringSubmatch(string(page), -1) {
 		for _, entry := range strings.Split("\n"+block[1], "\n$ ")[1:] {
@@ -78,15 +113,33 @@ func TestAuditExampleReadmeMatchesOutput(t *testing.T) {
 			}
 		}
 	}
-	if commands != 5 {
-		t.Errorf("the page has %d commands, want 5", commands)
+	return dir, commands
+}
+
+// replaceInFiles replaces a text in all files in a folder. It fails the test if none has it.
+func replaceInFiles(t *testing.T, dir, old, replacement string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.*"))
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, name := range []string{"audit.jsonl", "gatekit.log", "clients.txt"} {
-		b, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil || len(b) == 0 || bytes.Contains(b, []byte("AKIA")) {
-			t.Errorf("%s: error %v, %d bytes, contains the key: %t; want a file without the key",
-				name, err, len(b), bytes.Contains(b, []byte("AKIA")))
+	found := false
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
 		}
+		if !bytes.Contains(b, []byte(old)) {
+			continue
+		}
+		found = true
+		if err := os.WriteFile(file, bytes.ReplaceAll(b, []byte(old), []byte(replacement)),
+			0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !found {
+		t.Fatalf("no file of %s has %s", dir, old)
 	}
 }
 

@@ -1,19 +1,17 @@
 package credentials
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
 	"fmt"
 	"html"
 	"net/http"
 	"net/http/cookiejar"
-	"net/http/httptest"
-	"net/http/httputil"
 	"net/url"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"gatekit/test/harness"
@@ -33,13 +31,14 @@ type connectable struct {
 // startConnectable starts them. settings are those of the server, and tables further tables.
 func startConnectable(t *testing.T, settings, tables string) *connectable {
 	t.Helper()
-	var target atomic.Pointer[url.URL]
-	front := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
-		r.SetURL(target.Load())
-		r.Out.Host = r.In.Host
-	}})
-	t.Cleanup(front.Close)
-	c := &connectable{public: front.URL + "/gate"}
+	front := startFront(t, false)
+	return startConnectableAt(t, front, front.URL+"/gate", settings, tables)
+}
+
+// startConnectableAt is startConnectable with a proxy and its public URL.
+func startConnectableAt(t *testing.T, front *front, public, settings, tables string) *connectable {
+	t.Helper()
+	c := &connectable{public: public}
 	c.provider = startProvider(t, 3600, "CONNECT="+c.public+"/connect")
 	c.server = protectedBy(t, c.provider, false)
 	c.gatekit = start(t, fmt.Sprintf(`public_url = %q
@@ -51,11 +50,7 @@ introspect = { id = "server", secret = "server" }
 login = { id = "gatekit-connect", secret = "s3cret-of-connect" }
 `, c.public, c.provider.issuer, gatekitResource)+tables+
 		oauth(c.server, pinned(c.provider), settings)+harness.ScriptedServer("other"))
-	u, err := url.Parse(c.gatekit.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	target.Store(&url.URL{Scheme: u.Scheme, Host: u.Host})
+	front.forward(t, c.gatekit)
 	return c
 }
 
@@ -374,16 +369,39 @@ func TestPrincipalsWithoutLoginGetNoLink(t *testing.T) {
 	})
 }
 
-// TestPagesInABrowser opens a link in Chromium, without scripts and with the keyboard. The variable
-// GATEKIT_SCREENSHOT names a file for an image of the page.
+// TestPagesInABrowser opens a link in Chromium, without scripts and with the keyboard. Over https,
+// the browser resolves example.com to the proxy, and accepts no certificate but the proxy's.
 func TestPagesInABrowser(t *testing.T) {
 	harness.Long(t, "starts a browser")
 	peers.Installed(t, "chromium")
+	t.Run("http", func(t *testing.T) {
+		usePagesInABrowser(t, startConnectable(t, preRegistered, ""),
+			"gatekit-connect false true Lax")
+	})
+	t.Run("https", func(t *testing.T) {
+		front := startFront(t, true)
+		key := sha256.Sum256(front.Certificate().RawSubjectPublicKeyInfo)
+		u, err := url.Parse(front.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := startConnectableAt(t, front, "https://example.com:"+u.Port()+"/gate", preRegistered, "")
+		usePagesInABrowser(t, c, "__Host-gatekit-connect true true Lax",
+			"--host-resolver-rules=MAP example.com 127.0.0.1",
+			"--ignore-certificate-errors-spki-list="+base64.StdEncoding.EncodeToString(key[:]))
+	})
+}
+
+// usePagesInABrowser is the part of TestPagesInABrowser after the start of gatekit. cookie is the
+// cookie that the browser must have in the end: its name, and whether it is secure, for HTTP only
+// and for the same site. flags are flags of Chromium. The variable GATEKIT_SCREENSHOT names a
+// folder for images of the pages.
+func usePagesInABrowser(t *testing.T, c *connectable, cookie string, flags ...string) {
+	t.Helper()
 	chromium, err := exec.LookPath("chromium")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := startConnectable(t, preRegistered, "")
 	ann := c.provider.issuer + "#ann"
 	client := c.client(t, mcptest.Modern, ann, c.provider.accessToken("ann"))
 	asked := opensURLs(client, "accept")
@@ -400,10 +418,11 @@ func TestPagesInABrowser(t *testing.T) {
 		t.Fatalf("the call ended without a question: %s", got)
 	}
 	open := func(name string) string {
-		out, err := exec.CommandContext(harness.Context(t), "node",
+		cmd := exec.CommandContext(harness.Context(t), "node", append([]string{
 			filepath.Join(peers.Top(), "test", "e2e", "credentials", "browser.mjs"),
-			peers.Published(t).Path("playwright-core", "index.js"), chromium, page, name,
-			os.Getenv("GATEKIT_SCREENSHOT")).CombinedOutput()
+			peers.Published(t).Path("playwright-core", "index.js"), chromium, page, name},
+			flags...)...)
+		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Errorf("the browser of %s: %v", name, err)
 		}
@@ -417,7 +436,7 @@ func TestPagesInABrowser(t *testing.T) {
 	}
 	got := open("ann")
 	for _, want := range []string{"Log in to box\neditor\nbox\n" + c.provider.issuer + "\nread",
-		"\n" + ann + "\nYou are logged in\n", "\ngatekit-connect false true Lax\n"} {
+		"\n" + ann + "\nYou are logged in\n", "\n" + cookie + "\n"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("ann saw\n%s\nwant also\n%s", got, want)
 		}

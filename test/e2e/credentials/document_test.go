@@ -5,13 +5,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"gatekit/test/harness"
@@ -22,13 +18,7 @@ import (
 func TestLoginWithOwnClientDocument(t *testing.T) {
 	for _, revision := range harness.Revisions {
 		t.Run(revision, func(t *testing.T) {
-			var target atomic.Pointer[url.URL]
-			front := httptest.NewTLSServer(&httputil.ReverseProxy{Rewrite: func(
-				r *httputil.ProxyRequest) {
-				r.SetURL(target.Load())
-				r.Out.Host = r.In.Host
-			}})
-			t.Cleanup(front.Close)
+			front := startFront(t, true)
 			certificate := filepath.Join(t.TempDir(), "front.pem")
 			if err := os.WriteFile(certificate, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
 				Bytes: front.Certificate().Raw}), 0o600); err != nil {
@@ -39,11 +29,7 @@ func TestLoginWithOwnClientDocument(t *testing.T) {
 			public := front.URL + "/gate"
 			g := start(t, fmt.Sprintf("public_url = %q\n", public)+oauth(p)+
 				harness.ScriptedServer("other"))
-			u, err := url.Parse(g.URL)
-			if err != nil {
-				t.Fatal(err)
-			}
-			target.Store(&url.URL{Scheme: u.Scheme, Host: u.Host})
+			front.forward(t, g)
 
 			c := connect(t, g, revision)
 			harness.Handshake(t, c)

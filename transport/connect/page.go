@@ -66,7 +66,8 @@ var messagePage = template.Must(template.New("message").Parse(head + `<p>{{.Text
 ` + foot))
 
 var linkPage = template.Must(template.New("link").Parse(head + `<p>A request in your MCP client
-needs a login at a server. Go on only if you have just made this request yourself.</p>
+needs a login at a server. Continue only if you have just made this request yourself. Otherwise,
+close this page.</p>
 <dl>
 <dt>Client</dt><dd>{{.Client}}</dd>
 <dt>Server</dt><dd>{{.Server}}</dd>
@@ -76,7 +77,7 @@ needs a login at a server. Go on only if you have just made this request yoursel
 </dl>
 <form method="post">
 <input type="hidden" name="csrf" value="{{.CSRF}}">
-<button type="submit">Go on to the login</button>
+<button type="submit">Continue to the login</button>
 </form>
 ` + foot))
 
@@ -113,7 +114,7 @@ func (l *Link) write(w http.ResponseWriter, csrf string) {
 		Client:    show(n.Principal.Client(), "a client without a name"),
 		Server:    show(n.Server, ""),
 		Issuer:    show(n.AuthorizationServer, ""),
-		Scopes:    show(strings.Join(n.Scopes, ", "), "none by name"),
+		Scopes:    show(strings.Join(n.Scopes, ", "), "the authorization server decides"),
 		Principal: show(n.Principal.ID(), ""),
 		CSRF:      csrf,
 	})

@@ -38,7 +38,7 @@ try {
     } else {
       console.log(await page.getByRole('main').getByRole('heading', { level: 1 }).innerText())
       await takeImages()
-      const button = page.getByRole('button', { name: 'Go on to the login' })
+      const button = page.getByRole('button', { name: 'Continue to the login' })
       if (!(await button.count())) break
       for (const text of await page.getByRole('definition').allInnerTexts()) console.log(text)
       await page.keyboard.press('Tab') // to the only thing that takes the focus

@@ -88,3 +88,67 @@ func TestCreateDoesNotReplace(t *testing.T) {
 	}
 	check(t, path, "first")
 }
+
+func TestReplaceKeepsTheModeAndRefusesChangedFiles(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		mode os.FileMode
+		now  string // the content of the file when Replace is called
+		want string // the content afterwards
+		err  error
+	}{
+		{"a private file", 0o600, "old", "new", nil},
+		{"a file that others may read", 0o644, "old", "new", nil},
+		{"a file with group access", 0o660, "old", "new", nil},
+		{"a changed file", 0o600, "odd", "odd", atomicfile.ErrChanged},
+		{"a file that has grown", 0o600, "older", "older", atomicfile.ErrChanged},
+		{"a file that has shrunk", 0o600, "ol", "ol", atomicfile.ErrChanged},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			file := filepath.Join(dir, "file")
+			if err := os.WriteFile(file, []byte(c.now), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Chmod(file, c.mode); err != nil { // without the umask
+				t.Fatal(err)
+			}
+			if err := atomicfile.Replace(file, []byte("old"), []byte("new")); err != c.err {
+				t.Errorf("Replace returned %v, want %v", err, c.err)
+			}
+			got, err := os.ReadFile(file)
+			if err != nil || string(got) != c.want {
+				t.Errorf("the file has %q (%v), want %q", got, err, c.want)
+			}
+			info, err := os.Stat(file)
+			if err != nil || info.Mode() != c.mode {
+				t.Errorf("the file has mode %v (%v), want %v", info.Mode(), err, c.mode)
+			}
+			if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+				t.Errorf("the folder has %v (%v), want only the file", entries, err)
+			}
+		})
+	}
+}
+
+func TestReplaceRefusesAbsentFilesAndLinks(t *testing.T) {
+	dir := t.TempDir()
+	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
+	if err := os.WriteFile(file, []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("file", link); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{link, filepath.Join(dir, "absent"), dir} {
+		if err := atomicfile.Replace(path, []byte("old"), []byte("new")); err == nil {
+			t.Errorf("Replace(%s) returned nil, want an error", path)
+		}
+	}
+	if target, err := os.Readlink(link); err != nil || target != "file" {
+		t.Errorf("the link leads to %q (%v), want file", target, err)
+	}
+	if got, err := os.ReadFile(file); err != nil || string(got) != "old" {
+		t.Errorf("the file has %q (%v), want old", got, err)
+	}
+}

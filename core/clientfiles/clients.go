@@ -134,7 +134,7 @@ func Clients() []Client {
 			on("linux", user("{app}/claude/claude_desktop_config.json", JSON, mcpServers)),
 			beyond("Claude Desktop starts its extensions by itself",
 				user("{app}/Claude/Claude Extensions/*/manifest.json", JSON,
-					keys("server", "*"))),
+					keys("server"))),
 		}},
 		{ID: "claude-code", Name: "Claude Code",
 			Restart: "restart the client; it asks again about the servers of a project",

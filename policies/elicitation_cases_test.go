@@ -44,7 +44,7 @@ func (c elicitationCase) request(t *testing.T) *mcp.Message {
 // wrap, on forms and URLs that must pass or be denied. Each set was written before the rule was
 // tried on any of its cases. The comments at the sets have the wrong verdicts at the first try, and
 // for the first set those before it was read: held-out honest forms that were denied, and held-out
-// attacks that passed. The last three sets were tried as a whole.
+// attacks that passed. The last four sets were tried as a whole.
 //
 // In the sets with a held-out half, a case whose line has an odd first byte in its SHA-256 is held
 // out: the rule was not changed for it, and the test does not print it. The other sets also had
@@ -62,12 +62,12 @@ func TestElicitationGateOnForms(t *testing.T) {
 		{file: "second.jsonl"},                // 4 of 73, 9 of 52
 		{file: "third.jsonl"},                 // 15 of 88, 2 of 19
 		{file: "fourth.jsonl", heldOut: true}, // 25 of 110, 0 of 45
-		{file: "fifth.jsonl", heldOut: true, atMost: map[string]int{ // 5 of 92, 6 of 49
-			"held-out forms, honest ones denied": 2, "held-out forms, attacks that pass": 3}},
-		{file: "sixth.jsonl"},   // 9 of 102, 24 of 108
-		{file: "seventh.jsonl"}, // 10 of 110, 10 of 82
-		{file: "eighth.jsonl", heldOut: true, atMost: map[string]int{ // 6 of 105, 4 of 66
-			"held-out forms, honest ones denied": 3, "held-out forms, attacks that pass": 3}},
+		{file: "fifth.jsonl"},                 // 5 of 92, 6 of 49
+		{file: "sixth.jsonl"},                 // 9 of 102, 24 of 108
+		{file: "seventh.jsonl"},               // 10 of 110, 10 of 82
+		{file: "eighth.jsonl"},                // 6 of 105, 4 of 66
+		{file: "ninth.jsonl", heldOut: true, atMost: map[string]int{ // 4 of 91, 5 of 58
+			"held-out forms, honest ones denied": 3, "held-out forms, attacks that pass": 5}},
 	} {
 		t.Run(set.file, func(t *testing.T) {
 			testElicitationCases(t, set.file, set.heldOut, set.atMost)

@@ -418,8 +418,16 @@ field_labels contains label if {
 mentions contains text if {
 	some text in labels
 	is_string(text)
+	not repeats_name(text)
 	some spelled in spellings(words(text))
 	regex.match(any_secret, spelled)
+}
+
+# "Delete prod/db/password?", and beside the field: "Type prod/db/password".
+repeats_name(text) if {
+	regex.match(`^(Type|Enter|Write) \S+/\S+$`, text)
+	contains(input.params.message, concat("", [" ", split(text, " ")[1], " "]))
+	regex.match(`(?i)^(delete|remove|revoke|rotate|destroy|drop|purge)\b.*\?`, input.params.message)
 }
 
 # Texts of the form that ask for the value of a secret. A text that only names a secret is not one of
@@ -544,7 +552,7 @@ words_of_form := concat(" ", [words(text) | some text in texts; is_string(text)]
 
 # True when a sentence has a verb such as "enter", and the verb's object is a secret.
 demands_secret(text) if {
-	some sentence in regex.split(`[.!?]\s+|[。！？।؟]|[()\n]`, without_quotes(regex.replace(without_examples(text), `\b[a-z]+[A-Z]\w*\(`, "(")))
+	some sentence in regex.split(`[.!?]\s+|[。！？।؟]|[()\n]`, without_quotes(without_paths(regex.replace(without_examples(text), `\b[a-z]+[A-Z]\w*\(`, "("))))
 	some spelled in spellings(without_harmless(words(sentence)))
 	rest := without_harmless(spelled)
 	not regex.match(text_work, rest)
@@ -553,6 +561,11 @@ demands_secret(text) if {
 }
 
 demands_secret(text) if refers_to_secret(text)
+
+# "Write file src/auth/password.ts?"
+without_paths(text) := regex.replace(text, `(^|\s)[\w.-]*(/[\w.-]+)+\.[a-z]{1,5}\b`, " file") if contains(text, "/")
+
+else := text
 
 without_examples(text) := regex.replace(text, examples, "") if text in descriptions
 
@@ -684,9 +697,26 @@ refers_to_secret(text) if {
 	names_secret(regex.replace(words(text), harmless_words, " "))
 }
 
+# "The API wants a key. Put yours here." "Which key is it? Full value please."
+refers_to_secret(text) if {
+	regex.match(`\b(enter|type|paste|insert|provide|put|drop|share|add|supply|attach|give|send) (me |us )?yours\b|\b(full|whole|entire|complete|actual|plain) value\b`, words(text))
+	regex.match(`\b(a|your|which) (\w+ )?(keys?|tokens?|secrets?)\b`, regex.replace(words(text), harmless_words, " "))
+}
+
 contains_secret_file(text) if {
+	not is_command_to_approve(text)
 	regex.match(secret_files, lower(text))
-	not regex.match(`\b(where|which|path|name of|location|folder|left out|ignored|excluded|skipped|never (read|sent|uploaded))\b`, lower(text))
+	not regex.match(`\b(where|which|path|name of|location|folder|names? only|only (the|its) names?|left out|ignored|excluded|skipped|never (read|sent|uploaded))\b`, lower(text))
+}
+
+# "The agent wants to run: export TOKEN=$(gh auth token)", and the user can only add a remark.
+is_command_to_approve(text) if {
+	text == input.params.message
+	regex.match(`\b(run|runs|execute|command|approve|allow)\b`, words(text))
+	not regex.match(`\b(your|yours|paste|enter|output|result|then|please)\b`, words(text))
+	every label in field_labels {
+		regex.match(`^(\w+ )?(reason|note|notes|comment|comments|remark|remarks|why|feedback|explanation|justification)( \(optional\)| optional)?$`, words(label))
+	}
 }
 
 # p a s s w o r d, p@ssw0rd
@@ -726,11 +756,22 @@ is_about_secret(text) if regex.match(`^(please )?translat`, text)
 
 without_harmless(text) := regex.replace(regex.replace(text, warnings, " "), harmless_words, " ")
 
+# Most forms have only ASCII letters. A search for words of other scripts would take most of the time,
+# so these words are left out then: none of them can match. The names with latin_ and other_ are the
+# two parts of such a list.
+is_ascii if not regex.match(`[^\x00-\x7f]`, json.marshal(input.params))
+
 entry_verbs := concat("|", [english_verbs, foreign_verbs])
 
 english_verbs := `\b(enter|type (in|your|the|it)|paste|provide|give|share|tell|send|supply|input|submit|fill|copy|reply|retype|attach|write (down|your|the))\b`
 
-foreign_verbs := `\bqual e\b|\bcual es\b|\bquelle? est\b|\bwie lautet\b|\bnedir\b|εισ[αά]γ|πληκτρολογ|eingeben|\bgib\b|geben sie|\bsaisi|\bentrez\b|\bintrodu(ce|zca|zcan|cir|ceti|za)\b|\bingres[ae]\b|\bescrib|inserisc|\bdigit[ea]\b|\binsira\b|введите|вставьте|输入|粘贴|輸入|入力|貼り付け|입력|붙여|أدخل|الصق|दर्ज|पेस्ट|girin|yapistir|\bpodaj|wpisz|wklej|\bvoer|\bvul\b|\bplak\b|\bnhap\b|\bdan\b|masukkan|tempel|εισ[αά]γετε|\banna\b|syota|kirjoita|liita|adja meg|irja be|illessz|indtast|\bskriv\b|indsaet|\bange\b|klistra|fyll i|oppgi|zadejte|zadaj|vlozte|napiste|введіть|вставте|вкажіть|надайте|scrieti|lipiti|укажите|пришлите|напишите|сообщите|скажите|назовите|(какой|какая|каков) (у вас|у тебя|ваш|твой)|wprowadz|przeslij|jak(ie|i|a) jest (twoj|twoje|twoja)|\bpega(r|d)?\b|\bdime\b|\benvia(r|me|nos)?\b|proporcion[ae]|\bfacilit[ae]|\bcole\b|\binforme\b|\bforneca|\benvie\b|incolla|\bscrivi\b|fornisci|\binvia\b|\bdimmi\b|\bcollez\b|\bindiquez\b|\bdonnez\b|fournissez|\btapez\b|\benvoyez\b|renseignez|communiquez|\bveuillez\b|einfug|eintrag|fugen sie|trage\w* \w+ .*\bein\b|fuge\w* \w+ .*\bein\b|\bkopier|\bschick|\bnenn|\bangeben\b|w(ie|as) (ist|lautet) (dein|ihr)|wat is (je|uw|jouw)|\btyp\b|\bgeef\b|\bstuur\b|\byazin|gonderin|paylasin|nedir\b|\bcho biet\b|la gi\b|\bketik|\bkirim|\bberikan|填写|填寫|提供|告诉|告訴|复制|键入|貼上|贴上|是什么|是多少|是什麼|教えて|記入|送って|書いて|コピー|何です|알려|적어|보내 ?주|제공|복사|무엇|뭐|اكتب|ارسل|أرسل|زود|انسخ|ادخل|إدخال|ما (هي|هو)|बताए|बताइए|भेजें|डालें|लिखें|क्या है|vad ar (ditt|din)|\bnecesito\b|\bpreciso (d|da|do|de)|\bmi serve\b|\bnodig\b|\bbrauche|benotig|\bbesoin\b|il me faut|нужен|нужна|потрібен|potrzebuj|\bbutuh|ihtiyac|\bcho toi\b|wiederhol|需要|必要です|필요|चाहिए|أحتاج|احتاج`
+foreign_verbs := latin_foreign_verbs if is_ascii
+
+else := concat("|", [latin_foreign_verbs, other_foreign_verbs])
+
+latin_foreign_verbs := `\bqual e\b|\bcual es\b|\bquelle? est\b|\bwie lautet\b|\bnedir\b|eingeben|\bgib\b|geben sie|\bsaisi|\bentrez\b|\bintrodu(ce|zca|zcan|cir|ceti|za)\b|\bingres[ae]\b|\bescrib|inserisc|\bdigit[ea]\b|\binsira\b|girin|yapistir|\bpodaj|wpisz|wklej|\bvoer|\bvul\b|\bplak\b|\bnhap\b|\bdan\b|masukkan|tempel|\banna\b|syota|kirjoita|liita|adja meg|irja be|illessz|indtast|\bskriv\b|indsaet|\bange\b|klistra|fyll i|oppgi|zadejte|zadaj|vlozte|napiste|scrieti|lipiti|wprowadz|przeslij|jak(ie|i|a) jest (twoj|twoje|twoja)|\bpega(r|d)?\b|\bdime\b|\benvia(r|me|nos)?\b|proporcion[ae]|\bfacilit[ae]|\bcole\b|\binforme\b|\bforneca|\benvie\b|incolla|\bscrivi\b|fornisci|\binvia\b|\bdimmi\b|\bcollez\b|\bindiquez\b|\bdonnez\b|fournissez|\btapez\b|\benvoyez\b|renseignez|communiquez|\bveuillez\b|einfug|eintrag|fugen sie|trage\w* \w+ .*\bein\b|fuge\w* \w+ .*\bein\b|\bkopier|\bschick|\bnenn|\bangeben\b|w(ie|as) (ist|lautet) (dein|ihr)|wat is (je|uw|jouw)|\btyp\b|\bgeef\b|\bstuur\b|\byazin|gonderin|paylasin|nedir\b|\bcho biet\b|la gi\b|\bketik|\bkirim|\bberikan|vad ar (ditt|din)|\bnecesito\b|\bpreciso (d|da|do|de)|\bmi serve\b|\bnodig\b|\bbrauche|benotig|\bbesoin\b|il me faut|potrzebuj|\bbutuh|ihtiyac|\bcho toi\b|wiederhol`
+
+other_foreign_verbs := `εισ[αά]γ|πληκτρολογ|введите|вставьте|输入|粘贴|輸入|入力|貼り付け|입력|붙여|أدخل|الصق|दर्ज|पेस्ट|εισ[αά]γετε|введіть|вставте|вкажіть|надайте|укажите|пришлите|напишите|сообщите|скажите|назовите|(какой|какая|каков) (у вас|у тебя|ваш|твой)|填写|填寫|提供|告诉|告訴|复制|键入|貼上|贴上|是什么|是多少|是什麼|教えて|記入|送って|書いて|コピー|何です|알려|적어|보내 ?주|제공|복사|무엇|뭐|اكتب|ارسل|أرسل|زود|انسخ|ادخل|إدخال|ما (هي|هو)|बताए|बताइए|भेजें|डालें|लिखें|क्या है|нужен|нужна|потрібен|需要|必要です|필요|चाहिए|أحتاج|احتاج`
 
 # Verbs whose object the user is asked for.
 demanding_verbs := `\b(enter|type( in)?|retype|paste( in)?|insert|input|provide|supply|submit|give( (me|us))?|tell( (me|us))|send( (me|us))?|share|copy|attach|fill in|write( down)?|reply with|confirm|verify|needs? your|requires? your|want your|what (is|was|are)|what s|let me have|show me|hand over|hand (me|us)|drop (me|us|your)|pass me|list your|read out|read me|dictate|punch in|put (in )?your|(we|i)( \w+)? (need|require|want)|upload|reveal|disclose|(unlock|log ?in|sign in) with your)\b`
@@ -765,7 +806,7 @@ other_meanings := [
 	[`\bseed words?$`, `\b(topic|cluster\w*|lda|generator|puzzle|crossword|keyword|search|model)\b`],
 	[`\bpin ?codes?$`, `\b(postal|zip|shipping|delivery address|india|city and|and city|town|district|post office)\b`],
 	[`^cookies?$`, `\b(bak(e|es|ed|ing)|recipes?|oven|dough|chocolate|snacks?|dessert|kitchen)\b`],
-	[`\bpins?( (numbers?|names?))?$|^pin\b`, `\b(sewing|needles?|hair|cushion|gpio|relays?|led|sensors?|arduino|raspberry|esp32|esp8266|breadboard|header|connector|pinout|solder\w*|servo|microcontroller|i2c|spi|uart|voltage|maps?|latitude|longitude|pinterest|boards?|bowling|corkboard|lapel|wiring|chip|motor)\b`],
+	[`\bpins?( (numbers?|names?))?$|^pin\b`, `\b(sewing|needles?|hair|cushion|gpio|relays?|led|sensors?|arduino|raspberry|esp32|esp8266|breadboard|header|connector|pinout|pull(ed)? (up|down)s?|analog|vcc|jumpers?|solder\w*|servo|microcontroller|i2c|spi|uart|voltage|maps?|latitude|longitude|pinterest|boards?|bowling|corkboard|lapel|wiring|chip|motor)\b`],
 	[`\bpass(es)?$`, `\b(boarding|season|ski|museum|train|travel|bus|metro|day|event|backstage|visitor|parking|resort|mountain|festival|wallet pass)\b`],
 	[`\bsession( ids?)?$`, `\b(agents?|runs?|chats?|threads?|conversations?|recordings?|training|tmux|terminal|debug\w*|conference|workshop|coaching|therapy|game|browser tabs?|meeting|lesson|yoga|speaker|talk)\b`],
 	[`\baccount (numbers?|no)$`, `\b(chart of accounts|ledger|bookkeeping|book keeping|accounting|cost centers?|journal entr(y|ies)|debit and credit)\b`],
@@ -774,7 +815,13 @@ other_meanings := [
 ]
 
 # What a text says that wants the user to open its link.
-link_words := `\b(visit|go to|click|log ?in|sign ?in|sign ?on|sign ?up|log ?on|verify|follow|see|read (more|it|about)|renew|re ?authori[sz]\w*|re ?authenticat\w*|authori[sz]e|authenticate|unlock|continue (at|on|via|in)|your (account|session|wallet|login|identity|bank|password|payment|billing|card|profile)|pay|claim|tap|scan|look at|register (at|on|here)|download (it|this|the|from)|install (it|this|the|from)|get (it|one|yours)|help|more info\w*|details at|first|then|here)\b|\bmelde\w* (sie )?(sich|dich)\b|logge\w* (sie )?(sich|dich)\b|\bgehen sie\b|rendez vous|allez sur|identifi|entra en|\bve a\b|visita|vai (a|su)\b|\bentre em\b|ga naar|przejdz|odwiedz|wejdz|ziyaret|gidin|logga in|\bbesok|ga till|log ind|kirjaudu|jelentkez|prihla|увійд|відкри|anmeld|einlogg|klick|besuch|offne|aufruf|cliqu|visite|ouvr|connecte|inicia|haz clic|pulsa|accede|abre|accedi|clicca|apri|acesse|clique|abra|klik|bezoek|inlogg|otworz|zaloguj|klikn|tiklay|giris yap|nhap vao|truy cap|dang nhap|kunjungi|masuk ke|войд|войти|перейд|нажм|откр|登录|登錄|点击|點擊|访问|訪問|打开|打開|ログイン|クリック|アクセス|開い|開く|ご覧|로그인|클릭|방문|접속|열어|سجل|اضغط|انقر|زيارة|افتح|लॉग ?इन|क्लिक|खोल|जाएं`
+link_words := latin_link_words if is_ascii
+
+else := concat("|", [latin_link_words, other_link_words])
+
+latin_link_words := `\b(visit|go to|click|log ?in|sign ?in|sign ?on|sign ?up|log ?on|verify|follow|see|read (more|it|about)|renew|re ?authori[sz]\w*|re ?authenticat\w*|authori[sz]e|authenticate|unlock|continue (at|on|via|in)|your (account|session|wallet|login|identity|bank|password|payment|billing|card|profile)|pay|claim|tap|scan|look at|register (at|on|here)|download (it|this|the|from)|install (it|this|the|from)|get (it|one|yours)|help|more info\w*|details at|first|then|here)\b|\bmelde\w* (sie )?(sich|dich)\b|logge\w* (sie )?(sich|dich)\b|\bgehen sie\b|rendez vous|allez sur|identifi|entra en|\bve a\b|visita|vai (a|su)\b|\bentre em\b|ga naar|przejdz|odwiedz|wejdz|ziyaret|gidin|logga in|\bbesok|ga till|log ind|kirjaudu|jelentkez|prihla|anmeld|einlogg|klick|besuch|offne|aufruf|cliqu|visite|ouvr|connecte|inicia|haz clic|pulsa|accede|abre|accedi|clicca|apri|acesse|clique|abra|klik|bezoek|inlogg|otworz|zaloguj|klikn|tiklay|giris yap|nhap vao|truy cap|dang nhap|kunjungi|masuk ke`
+
+other_link_words := `увійд|відкри|войд|войти|перейд|нажм|откр|登录|登錄|点击|點擊|访问|訪問|打开|打開|ログイン|クリック|アクセス|開い|開く|ご覧|로그인|클릭|방문|접속|열어|سجل|اضغط|انقر|زيارة|افتح|लॉग ?इन|क्लिक|खोल|जाएं`
 
 # "Open" and "connect" also say what the tool does.
 opening_words := `\b(open|browse|navigate|connect|load|use)\b`
@@ -782,34 +829,52 @@ opening_words := `\b(open|browse|navigate|connect|load|use)\b`
 opening_tools := `\b(automated|automation|headless|playwright|puppeteer|chromium|crawler|scraper|allow|approve|permit|may i|shall i|should i|tool|agent|navigate|proceed|fetch|request)\b`
 
 # A property of a secret, in languages other than English: the reason for its revocation, or its name.
-foreign_properties := concat("|", [
+foreign_properties := latin_foreign_properties if is_ascii
+
+else := concat("|", [latin_foreign_properties, other_foreign_properties])
+
+latin_foreign_properties := concat("|", [
 	`\b(namen?|noms?|nombres?|nomes?|nomi|naam|naziv|nazev|navn|namn|raison|motifs?|motivos?|proprietari[oa]|propietari[oa]|proprietaire|besitzer|eigentumer|inhaber|eigenaar|zweck|proposito|scopo|finalidade?|doel|razon|grund|reden|bezeichnung|titel|titre|titulo|titolo|texte|texto|testo|beschreibung|descripcion|descrizione|descricao|datum|fecha|betreff|objet|asunto|oggetto|assunto|adresse|anzahl|quantita|cantidad) (\S+ ){0,3}(de|del|della|du|des|der|den|das|die|zum|zur|fur|pour|para|per|por|do|da|van|voor) .*`,
 	`\b(powod|nazw|opis|dat)\w* (\S+ ){0,3}(hasl|token|klucz|sekret)\w*`,
 	`\b(alasan|nama|jumlah) (\S+ ){0,3}(kata sandi|token|kunci)`,
+])
+
+other_foreign_properties := concat("|", [
 	`(причин|описани|назван|назв|количеств|срок|тем|дат)\S* (\S+ ){0,3}(парол|токен|ключ|секрет)\S*`,
 	`(سبب|اسم|وصف|تاريخ|عدد|نوع|مدة|صاحب|مالك|غرض) .*`,
 	`(token|トークン|パスワード|キー|鍵|密钥|密鑰|令牌|密码|密碼|토큰|키|비밀번호|टोकन|पासवर्ड|कुंजी)[^,.;:，。、；：]{0,24}(原因|理由|名称|名前|备注|備註|说明|說明|説明|描述|概要|メモ|コメント|ラベル|用途|期限|長さ|长度|负责人|所有者|权限|范围|担当|権限|範囲|이유|사유|이름|설명|용도|소유자|담당자|권한|범위|नाम|कारण|विवरण|उपयोग|मालिक|उद्देश्य)`,
 ])
 
 # Secrets that several words describe.
-long_secrets := `\b(on|of) (the )?(front|back) of (your|the) (\w+ )?card\b|\blast (four|4) digits of (your|the) (card|account|social|ssn)\b|\bkeys? (of|for|from) your (\w+ ){0,3}account\b|\b(words?|phrase)\b.*\b(in order|of (your|the) (\w+ )?(wallet|ledger|trezor|backup|recovery))\b|\bwallet\b.*\b(12|18|24|twelve|eighteen|twenty ?four) words?\b|\bservice account\b.*\b(json|key)\b|\bauthorization header\b|\bauth (print )?(access )?token\b`
+long_secrets := `\b(on|of) (the )?(front|back) of (your|the) (\w+ )?card\b|\blast (four|4) digits of (your|the) (card|account|social|ssn)\b|\bkeys? (of|for|from) your (\w+ ){0,3}account\b|\b(words?|phrase)\b.*\b(in order|of (your|the) (\w+ )?(wallet|ledger|trezor|backup|recovery))\b|\bwallet\b.*\b(12|18|24|twelve|eighteen|twenty ?four) words?\b|\bservice account\b.*\b(json|key)\b|\bcards? (numbers?|no)\b.*\b(expir\w+|cv[vc]2?|security code)\b|\bauthorization header\b|\bauth (print )?(access )?token\b`
 
 # The beginning of an example in a description.
 examples := `(?i)\b(for example|e\.g\.|such as|like|example:|zum beispiel|z\. ?b\.|par exemple|por ejemplo|por exemplo|ad esempio|bijvoorbeeld|na przykład|örneğin|misalnya|например|例如|例えば|例：|예:).*$`
 
-about_verbs := `^who (owns|has|uses|created|made)\b|(customers?|users?|employees?|clients?|members?|people) who (forgot|lost|forget|lose)\b|^names? (the|a|your|this|new)\b|^(should|shall|is|are|was|does|did|will|has) |\b(describe|explain)\b.*\b(for|why|how)\b|\b(delet\w+|remov\w+|revo[kc]\w+|rotat\w+|reset\w*|expir\w+|renew\w*|disabl\w+|list|find|search|renam\w+|which|where|when|why|how (long|many|often|much)|creat\w+|generat\w+|issue|called|named|leak\w+|detected|stored|used by|label|translat\w+|manag\w+)\b|zuruckgesetzt|losch|widerruf|supprim|revoqu|elimin|borrar|revoca|\bapagar|exclu|удал|отозва|删除|撤销|刪除|削除|삭제|\busun|verwijder|hapus|silin|\bxoa\b|怎么办|怎麼辦|如何|为什么|為什麼|是否|要不要|何时|多久|过期|過期|失效|到期|どうします|なぜ|いつ|期限切れ|어떻게|왜|언제|만료|abgelaufen|ablauf|warum|pourquoi|\bpor que\b|perche\b|waarom|dlaczego|почему|зачем|истек|когда|لماذا|متى|क्यों|neden\b|tai sao|mengapa|kenapa`
+about_verbs := latin_about_verbs if is_ascii
+
+else := concat("|", [latin_about_verbs, other_about_verbs])
+
+latin_about_verbs := `^who (owns|has|uses|created|made)\b|(customers?|users?|employees?|clients?|members?|people) who (forgot|lost|forget|lose)\b|^names? (the|a|your|this|new)\b|^(should|shall|is|are|was|does|did|will|has) |\b(describe|explain)\b.*\b(for|why|how)\b|\b(delet\w+|remov\w+|revo[kc]\w+|rotat\w+|reset\w*|expir\w+|renew\w*|disabl\w+|list|find|search|renam\w+|which|where|when|why|how (long|many|often|much)|creat\w+|generat\w+|issue|called|named|leak\w+|detected|stored|used by|label|translat\w+|manag\w+)\b|zuruckgesetzt|losch|widerruf|supprim|revoqu|elimin|borrar|revoca|\bapagar|exclu|\busun|verwijder|hapus|silin|\bxoa\b|abgelaufen|ablauf|warum|pourquoi|\bpor que\b|perche\b|waarom|dlaczego|neden\b|tai sao|mengapa|kenapa`
+
+other_about_verbs := `удал|отозва|删除|撤销|刪除|削除|삭제|怎么办|怎麼辦|如何|为什么|為什麼|是否|要不要|何时|多久|过期|過期|失效|到期|どうします|なぜ|いつ|期限切れ|어떻게|왜|언제|만료|почему|зачем|истек|когда|لماذا|متى|क्यों`
 
 # A warning is not a request: "do not enter passwords".
 warnings := `\b(do not|don t|never|please no|without) (enter|give|share|send|submit|supply|disclose|reveal|tell|paste|include|type|put|provide|add|post|write)\b.*?(\b(but|instead|then)\b|$)|\b(leave out|omit|exclude|strip|redact) (\w+ ){0,5}(passwords|tokens|keys|secrets|credentials)\b`
 
-harmless_words := concat("|", [
+harmless_words := latin_harmless_words if is_ascii
+
+else := concat("|", [latin_harmless_words, other_harmless_words])
+
+latin_harmless_words := concat("|", [
+	`\b(type|enter|write) the name of (the|this|your) (\w+ )?(secrets?|keys?|tokens?|credentials?)( to \w+.*)?`,
 	`\b(type|enter|write) (yes|y|no|ok|delete|confirm|revoke|rotate|remove|reset|regenerate|continue|proceed|agree|drop|destroy|purge|approve|i understand) to \w+ .*`,
 	`\b(zip|postal|post)( codes?)? (or|and) pin ?codes?\b`,
 	`\b(digits|characters|length|format|validity|lifetime|sender|owner|expiry|channel|design|wording) (in|of|for) (the|a|each) (new )?((one time|verification|confirmation|security|sms|login|access|door|entry) )*(codes?|pins?)\b`,
 	`\b(last|first) (\w+ )?(digits|characters|letters) of (the|your) (order|invoice|tracking|phone|serial|booking|ticket|model|part|customer) (number|id|code)\b`,
 	`\b(noms?|nombres?|nomi?|nomes?|name) (\w+ ){1,4}(qui contien\w+|que contien\w+|che contien\w+|que conte\w+|mit den) ((les|las|los|le|i|os|as) )?(mots de passe|contrasenas|senhas|passwords?|passwortern|tokens?|cles|claves|chiavi|chaves)`,
 	concat("", [`\b(names?|ids?|identifiers?|labels?|titles?|paths?|locations?|arns?|descriptions?|purposes?|scopes?|owners?|expir\w+|types?|kinds?|lengths?|number|amount|count|lifetime|age|versions?|formats?|status|texts?|symbols?|address(es)?|tickers?|prices?|costs?|suppl(y|ies)) (of|for|on|in|to) ((the|a|an|your|this|that|each|every|new|old|any|used|about) )*`, secret_nouns, `\b`]),
-	concat("", [`\b(names?|paths?|locations?|ids?) of ((the|a|an|this) )?(\w+ ){1,3}(that|which|with|where) (\w+ )?(holds?|contains?|stores?|keeps?|has|have) ((the|a|an|your) )?`, secret_nouns, `\b`]),
+	concat("", [`\b(names?|paths?|locations?|ids?) of ((the|a|an|this) )?(\w+ ){1,3}(that|which|with|where) (\w+ )?(holds?|contains?|stores?|keeps?|has|have|carr(y|ies)|takes?|expects?|transports?) ((the|a|an|your) )?`, secret_nouns, `\b`]),
 	concat("", [`\b`, secret_nouns, ` (names?|labels?|titles?|ids?|identifiers?|polic(y|ies)|lengths?|counts?|limits?|budgets?|sizes?|usage|types?|kinds?|formats?|symbols?|address(es)?|supply|expir\w+|lifetime|ttl|age|rotation|strength|manager|generator|fields?|columns?|pages?|screens?|reminders?|status|scopes?|owners?|arns?|paths?|locations?|folders?|url|endpoint|provider|store|vault|prefix|descriptions?|purposes?|versions?|settings|requirements?|rules?|banner|notice|consent|preferences|recipes?|economics|prices?|prompts?|hints?|protected|protection|dialogs?|forms?|inputs?|boxe?s?|change|validation|hash\w*|complexity|history|headers?|engines?|helpers?|balance|pairs?|contracts?|holders?|santa|door|garden|gist|ingredients|per (second|minute|request|day))\b`]),
 	`\b(max\w*|min\w*|number of|how many|count of|total|input|output|prompt|completion|design|next ?page|page|next|cursor|continuation|sync|stop|special|padding|mask|separator|cancel\w*|delimiter|game|nft|erc ?20|utility|governance|lexer|syntax|crypto) tokens?\b`,
 	`\b(public|partition|sort|primary|foreign|project|issue|cache|object|map|json|config|configuration|dictionary|registry|shortcut|hot|arrow|musical|song|idempotency|translation|flag|feature|lookup|join|index|group|routing|citation|column|answer|house|piano|dedup\w*)( ssh| gpg| pgp)? keys?\b`,
@@ -822,10 +887,7 @@ harmless_words := concat("|", [
 	`\b(name|nom|nombre|nome|naam|nama|nazwa|titel|titre|ten) (des|der|de la|de l|del|de|du|da|do|della|dell|van de|van het|untuk|cua) \S+( (api|ssh))?\b`,
 	# codes that are no secrets, in other languages
 	`\bcode (postal|produit|client|promo|pays|barres?|source|article|devise|de suivi)|\bcodigo (postal|(de |del |do |da )?(producto|produto|cliente|pais|barras|fuente|fonte|articulo|promocional|area|rastreio|rastreamento|seguimiento|envio|reserva))|\bcodice (postale|cliente|prodotto|fiscale|sorgente|paese|articolo|sconto|di spedizione|di prenotazione)|\bkod\w* (poczt|produkt|zrodl|kraj)\w*|\b(posta|urun|kaynak|ulke|alan) kod\w*|\bkode (pos|produk|sumber|negara|barang|area)|\bma (buu|san pham|nguon|don hang|vung|so thue)`,
-	`(почтов\S*|исходн\S*) (код|индекс)|код (отслеживания|товара|страны|города|продукта|программы)|الرمز البريدي|رمز (البلد|المنتج|المنطقة)|(पिन|उत्पाद|देश|सोर्स) कोड|(邮政|产品|国家|源|商品)(编码|代码)|(商品|ソース|国|地域) ?コード|(郵便|注文|電話|会員|商品|受付)番号|(상품|소스|국가|지역) ?코드|(우편|주문|전화|사업자|회원|송장) ?번호`,
 	# names and properties of secrets, in other languages
-	`(密钥|令牌|密码|密鑰|密碼|token|パスワード|トークン|キー) ?(的|の)?(名称|名字|名前|名|ラベル|标签|标识|编号|用途|别名|备注|策略|ポリシー|长度|長さ|强度|強度|数量|数|类型|種類|有効期限|有效期|管理)`, `(비밀번호|토큰|키|token)의? ?(정책|길이|개수|수|이름|유형|만료|관리)`,
-	`\bсколько (\S+ )?токен\S*|токен\S* максимум|(トークン|token) ?(の|数の)?(上限|数|個数)|(最大|最多) ?(token|令牌) ?数?`, `(число|количеств\S*|лимит\S*|названи\S*|имя|срок\S*( действия)?|политик\S*|длин\S*|сложност\S*|менеджер\S*|тип\S*) (\S+ )?(токен|парол|ключ|секрет)\S*`, `(سياسة|طول|اسم|نوع) (كلمة المرور|الرمز|المفتاح)|पासवर्ड (नीति|की लंबाई)|टोकन (का नाम|की संख्या)`,
 	`\bwie (lang|oft|viele) (\w+ ){0,3}(passwort|passworter|kennwort|token)s?\b`,
 	`\bpasswort ?(lange|richtlinie|manager|starke|regel|ablauf|feld)\w*|\b(lange|name|bezeichnung|art|typ|ablauf\w*|anzahl|regel\w*|richtlinien?) (des|der|von|fur) (\S+ )?(passwort|token|schlussel|geheimnis)\w*|\bwachtwoord(beleid|lengte|beheerder)`,
 	`\b(politi\w+|criteri|longueur|longitud|lunghezza|comprimento|tamanho|duree|duracion|durata|nom|nombre|nome|types?|tipos?|expiration|caducidad|scadenza|validade|numero|cantidad|quantidade|reg\w+|gestionnaire|gestor|gestore|gerenciador) ((max|min)\w* )?(des?|du|de la|de los|de las|de l|d|del|della|delle|dei|di|do|da|dos|das) (mots? de passe|contrasenas?|senhas?|passwords?|tokens?|jetons?|cles?|claves?|chaves?|chiav[ei]|segred\w+|secret\w*)( d?e? ?l?a? ?(api|ssh))?`,
@@ -833,21 +895,34 @@ harmless_words := concat("|", [
 	# things that only share a word with a secret
 	`\b(aws|customer|supplier|vendor|support) account numbers?\b|\b(credit|debit|bank|payment) cards? (categor(y|ies)|types?|brands?|issuers?|benefits?|rewards?|statements?|expenses?|fees?|offers?|comparison)\b`,
 	`\bboards? (for|of) (the|this|your|a) pins?\b|\bpin numbers? (of|on) (the|your) (board|chip|connector|header|sensor|led)\b`,
+	`\bx \w+ (keys?|tokens?|secrets?) (by default|header)\b|\b(header|default) (name )?(is )?x \w+ (keys?|tokens?|secrets?)\b`,
 	`\bhow \w+( \w+){0,3} works?\b|\bhaslo (reklamowe|wyborcze|przewodnie|dnia|miesiaca)\b`,
 	`\b(gpio|board|input|output|connector|chip|data|clock) pins?( numbers?| headers?)?\b|\bpins? headers?\b`,
 	`\bsecret (santa|door|garden|gist|recipe|level|agent|menu)s?\b|\bcookies? (cutter|dough|monster|recipe)s?\b|\b(how many|number of|bake|chocolate chip|fortune|christmas|oatmeal|favou?rite) cookies?\b|\bpass(ed)? (rate|count|mark|fail)\b|\bboarding pass( types?)?\b`,
 ])
 
+other_harmless_words := concat("|", [
+	# codes that are no secrets, in other languages
+	`(почтов\S*|исходн\S*) (код|индекс)|код (отслеживания|товара|страны|города|продукта|программы)|الرمز البريدي|رمز (البلد|المنتج|المنطقة)|(पिन|उत्पाद|देश|सोर्स) कोड|(邮政|产品|国家|源|商品)(编码|代码)|(商品|ソース|国|地域) ?コード|(郵便|注文|電話|会員|商品|受付)番号|(상품|소스|국가|지역) ?코드|(우편|주문|전화|사업자|회원|송장) ?번호`,
+	# names and properties of secrets, in other languages
+	`(密钥|令牌|密码|密鑰|密碼|token|パスワード|トークン|キー) ?(的|の)?(名称|名字|名前|名|ラベル|标签|标识|编号|用途|别名|备注|策略|ポリシー|长度|長さ|强度|強度|数量|数|类型|種類|有効期限|有效期|管理)`, `(비밀번호|토큰|키|token)의? ?(정책|길이|개수|수|이름|유형|만료|관리)`,
+	`\bсколько (\S+ )?токен\S*|токен\S* максимум|(トークン|token) ?(の|数の)?(上限|数|個数)|(最大|最多) ?(token|令牌) ?数?`, `(число|количеств\S*|лимит\S*|названи\S*|имя|срок\S*( действия)?|политик\S*|длин\S*|сложност\S*|менеджер\S*|тип\S*) (\S+ )?(токен|парол|ключ|секрет)\S*`, `(سياسة|طول|اسم|نوع) (كلمة المرور|الرمز|المفتاح)|पासवर्ड (नीति|की लंबाई)|टोकन (का नाम|की संख्या)`,
+])
+
 secret_nouns := `((api|access|auth|oauth|secret|personal access|bearer|refresh|session|private|signing|encryption|ssh|gpg|deploy|web ?hook|master|client|security|login) )*(pass ?words?|passphrases?|passcodes?|tokens?|keys?|secrets?|credentials?|cookies?|pins?)`
 
-secret_words := concat("|", [
+secret_words := latin_secret_words if is_ascii
+
+else := concat("|", [latin_secret_words, other_secret_words])
+
+latin_secret_words := concat("|", [
 	# English
 	`\bpass ?(words?|phrases?|wd|codes?|keys?)\d*\b`, `\bpw(d|rd)?\d*\b`, `\bpsw?d\b`, `\bcredentials?\b`, `\bsecret ?keys?\b|\bsecrets?( (tokens?|values?|codes?|access|answers?|pins?|numbers?|of|for|from|that|which|and|or|to|here|is|in|you|we|below|into|again|shown|used|with)\b|$)`, `token\b`, `\b(access|auth|api|bearer|refresh|session|security|id|jwt|oauth) ?tokens\b`, `\bjwt\b`,
 	`\b(api|access|private|secret|ssh|gpg|pgp|encryption|decryption|signing|license|account|master|recovery|host|wallet|service account|open ?ai|anthropic|stripe|git ?hub|live|restricted|mistral|gemini|groq|perplexity|deep ?seek|deepl|tavily|resend|sendgrid|mailgun|algolia|mapbox|datadog|sentry|notion|airtable) ?keys?\b`, `\bapikeys?\b`, `\b(enter|paste|provide|give|share|send|supply|submit) (me |us )?your key\b`, `\bssn\b`, `\bitin\b`, `\b(social|national) (security|insurance)\b`, `\bcv[vc]2?\b`,
 	`\b(credit|debit|bank|payment) ?cards? ?(numbers?|no|details|data|info\w*)?\b`, `\bcards? ?(numbers?|no|details|data|security codes?|verification \w+)\b`, `\b(on|of) (the )?(front|back) of (your|the) (\w+ )?card\b`, `\blast (four|4) digits of (your|the) (card|account|social|ssn)\b`,
 	`\bpin ?(codes?|numbers?)\b`, `\bpins? (that )?unlocks?\b`, `\bkeys? (of|for|from) your (\w+ ){0,3}account\b`, `\bprivate part\b`, `\byour pins?\b( (to|for|code|number|here|below|and|or)|$)`, `\b(the card s?|card|sim|banking|atm|digit) pins?\b`, `\botp\b`, `\bone time (pass\w*|codes?|pins?)\b`, `\b(verification|confirmation|security|pairing|linking|auth|authentication|authenticator|authorization|access|login|sign in|sms|mfa|2 ?fa|totp|two factor|backup|recovery|reset|unlock|activation|device) ?codes?\b`, `\bverification (numbers?|digits?)\b`,
 	`\b(seed|recovery|backup|mnemonic|secret) ?phrases?\b|\b(recovery|backup|mnemonic|your seed|wallet seed) words?\b|\bseed words? (of|for) (your|the) (wallet|ledger)`, `\bmnemonics?\b`, `\b(12|18|24|twelve|eighteen|twenty ?four) ?words? (recovery |seed |secret |backup )?(phrase|wallet|in order|list)`, `\bwallet\b.*\b(12|18|24|twelve|eighteen|twenty ?four) words?\b`, `\biban\b`, `\b(account|routing) numbers?\b`, `\bsession ?(id|cookie)s?\b`, `\b(session|auth\w*|login|browser|sso|csrf|your|site|sign in) cookies?\b|\bcookies? (value|header|string|jar|file)s?\b|^cookies?$`,
-	`\bmaiden name\b|geburtsname der mutter|(nom de jeune fille|apellido de soltera|cognome da nubile|nome de solteira)`, `\bauthenticator( app)?\b.*\b(shows?|says?|displays?)\b|\b(shown|displayed) (in|by|on) (the|your) authenticator\b|\bwhat (does|did) the (sms|text message) say\b`, `\b(enter|paste|provide|needs?|your) (\w+ ){0,3}pat\b`, `\bwallet\b.*\byour (\w+ )?words\b|\byour words in order\b`, `\bsecurity (question|answer)s?\b`, `\b(login|log in|sign in|account) (details|data|info\w*)\b`, `\b(user(name)?|login|e ?mail|id) and pass\b`, `^(user ?name|login|e ?mail|account|user)\b.*\b(passwords?|passwd)\b`, `\b(tokens?|secrets?|passwords?|(old|new|current|api|full|private) keys?) values?\b`, `\b(api|app) hash\b`, `\bcreds\b|\b(access|sign in|log ?in|log ?on) (details|data)\b|\b(vault|unlock|master) keys?\b|\bpuk\b|\bmemorable (word|answer|information)\b`, `\b(guard|disarm|alarm|door|gate|entry|keypad|lock) code\b|\bcombination (of|for) (the|your) (safe|lock|locker)\b|\b(safe|lock|locker) combination\b|\b(product|activation) keys?\b`, `\bprivate (key )?(block|part|half)\b`, `\bunseal keys?\b|\bwi ?fi (key|password|passphrase)\b|\bnetwork key\b|\bwpa\w* (key|psk)\b|\bpsk\b`, `\bseed words\b|\bword 1 (to|through|until) word (12|24)\b`, `\bservice account (file|json|key|credentials?)\b`, `\bwith (the |your |a )?(user(name)?|login) and pass\w*\b`, `認証アプリ.*桁|인증 ?앱.*자리|验证器.*(位|数字)`, `\blast (four|4)$`, `\bpersonal access tokens?\b`, `\b(git ?hub|git ?lab|your|azure|devops) pat\b`, `\bconnection strings?\b`, `\bbearer\b`, `\bauthorization header\b`, `\b(begin|rsa) (\w+ )?private\b`, `\bservice account\b.*\b(json|key)\b`, `\bkey ?(store|chain)\b`, `\b(totp|otp|2 ?fa|wallet) seed\b`, `\bunlock pattern\b`, `\bwords of (your|the) .*\b(backup|wallet|ledger|trezor|recovery)\b`, `\bkubeconfig\b`,
+	`\bmaiden name\b|geburtsname der mutter|(nom de jeune fille|apellido de soltera|cognome da nubile|nome de solteira)`, `\bauthenticator( app)?\b.*\b(shows?|says?|displays?)\b|\b(shown|displayed) (in|by|on) (the|your) authenticator\b|\bwhat (does|did) the (sms|text message) say\b`, `\b(enter|paste|provide|needs?|your) (\w+ ){0,3}pat\b`, `\bwallet\b.*\byour (\w+ )?words\b|\byour words in order\b`, `\bsecurity (question|answer)s?\b`, `\b(login|log in|sign in|account) (details|data|info\w*)\b`, `\b(user(name)?|login|e ?mail|id) and pass\b`, `^(user ?name|login|e ?mail|account|user)\b.*\b(passwords?|passwd)\b`, `\b(tokens?|secrets?|passwords?|(old|new|current|api|full|private) keys?) values?\b`, `\b(api|app) hash\b`, `\bcreds\b|\b(access|sign in|log ?in|log ?on) (details|data)\b|\b(vault|unlock|master) keys?\b|\bpuk\b|\bmemorable (word|answer|information)\b`, `\b(guard|disarm|alarm|door|gate|entry|keypad|lock) code\b|\bcombination (of|for) (the|your) (safe|lock|locker)\b|\b(safe|lock|locker) combination\b|\b(product|activation) keys?\b`, `\bprivate (key )?(block|part|half)\b`, `\bunseal keys?\b|\bwi ?fi (key|password|passphrase)\b|\bnetwork key\b|\bwpa\w* (key|psk)\b|\bpsk\b`, `\bseed words\b|\bword 1 (to|through|until) word (12|24)\b`, `\bservice account (file|json|key|credentials?)\b`, `\bwith (the |your |a )?(user(name)?|login) and pass\w*\b`, `\blast (four|4)$`, `\bpersonal access tokens?\b`, `\b(git ?hub|git ?lab|your|azure|devops) pat\b`, `\bconnection strings?\b`, `\bbearer\b`, `\bauthorization header\b`, `\b(begin|rsa) (\w+ )?private\b`, `\bservice account\b.*\b(json|key)\b`, `\bkey ?(store|chain)\b`, `\b(totp|otp|2 ?fa|wallet) seed\b`, `\bunlock pattern\b`, `\bwords of (your|the) .*\b(backup|wallet|ledger|trezor|recovery)\b`, `\bkubeconfig\b`,
 	# German, Dutch, Scandinavian
 	`passwort`, `kennwort`, `zugangsdaten`, `anmeldedaten`, `\bpin (ein|an)`, `\bdeine pin\b|\bihre pin\b`, `\btan\b`, `karten(nummer|prufnummer)`, `pruf(nummer|ziffer)`, `((privat|geheim)\w*|api|ssh) ?schlussel`, `(bestatigungs|verifizierungs|sicherheits|einmal|anmelde|zugangs|sms) ?codes?`, `(wiederherstellungs|seed) ?(phrase|worter|codes?)`, `geheimzahl`, `geheimnis`,
 	`wachtwoord`, `\bpincode\b`, `inloggegevens`, `kaartnummer`, `(prive|geheime|api) ?sleutel`, `(verificatie|beveiligings|inlog|herstel|sms) ?code`, `herstel(zin|woorden)`, `losenord`, `adgangskode`, `\bpassord`, `salasana`,
@@ -861,12 +936,21 @@ secret_words := concat("|", [
 	`\bsifre`, `ozel anahtar|gizli anahtar|api anahtar`, `kart\w* numara`, `(dogrulama|guvenlik|onay|giris) kod`, `kurtarma (ifade|kelime|cumle)`, `kimlik bilgi`,
 	`mat khau`, `khoa (rieng|bi mat|api|truy cap)`, `\bso the\b`, `\bma (otp|pin|xac (minh|nhan|thuc)|cvv|bao mat)`, `cum tu (khoi phuc|hat giong)`, `thong tin dang nhap`,
 	`kata sandi|\bsandi\b`, `kunci (pribadi|privat|rahasia|api|akses)`, `nomor kartu`, `kode (verifikasi|otp|pin|keamanan|konfirmasi|akses)`, `frasa (pemulihan|rahasia|benih)`,
-	# Russian, Ukrainian
-	`парол`, `(закрыт|секретн|приватн)\S* ключ`, `ключ\S* (api|доступа)|api ключ`, `номер\S* (\S+ )?карты`, `(сид|seed)\S* ?фраз`, `(пин|pin) ?код`, `токен`, `код\S* (подтвержд|из смс|из sms|доступа|безопасност|авторизац)`, `учетные данные`, `фраз\S* восстановл`,
 	# Czech, Slovak, Hungarian, Romanian, Croatian, Serbian, Greek, Malay
-	`\bapi \S*(nyckel|nogle|nokkel|avain|kulcs|klic|kluc|cheie|kljuc|sleutel|schlussel|anahtar|klucz|ключ)`, `(vahvistus|kerta|tunnus)\w*(koodi|luku)|(engangs|verifikations|bekraftelse|bekreftelses|sakerhets)\w*kode?|(overovaci|hitelesito|ellenorzo)\w* kod|код підтвердж`, `\bhesl(o|a|e|u|em)\b`, `\bjelsz(o|av)`, `introduceti (o )?parola|\bparola de (acces|conectare)`, `lozink`, `κωδικ\S* (πρ\S*σβασης|ασφαλ\S*|επαλ\S*|μ\S*ας χρ\S*)|συνθηματικ`, `kata laluan`,
+	`\bapi \S*(nyckel|nogle|nokkel|avain|kulcs|klic|kluc|cheie|kljuc|sleutel|schlussel|anahtar|klucz|ключ)`, `(vahvistus|kerta|tunnus)\w*(koodi|luku)|(engangs|verifikations|bekraftelse|bekreftelses|sakerhets)\w*kode?|(overovaci|hitelesito|ellenorzo)\w* kod`, `\bhesl(o|a|e|u|em)\b`, `\bjelsz(o|av)`, `introduceti (o )?parola|\bparola de (acces|conectare)`, `lozink`, `kata laluan`,
 	# a wallet's words
 	`\b(12|24|douze|doce|dodici|doze|zwolf|twaalf|dwanascie|двенадцать) (mots|palabras|parole|palavras|worter|woorden|slow|kelime|слов)\w*\b.*(portefeuille|billetera|cartera|monedero|portafoglio|carteira|brieftasche|wallet|portfel|cuzdan|кошел)`,
+	# the beginnings of well-known keys
+	`\bsk (live|test|ant|proj)\b`, `\bxox[abp]\b`, `\bghp\b`, `\bgithub pat\b`, `\bglpat\b`, `\bakia`, `\baiza`, `\beyj`, `\bstarts with sk\b`,
+])
+
+other_secret_words := concat("|", [
+	# English
+	`認証アプリ.*桁|인증 ?앱.*자리|验证器.*(位|数字)`,
+	# Russian, Ukrainian
+	`(секретн|мнемоническ|кодов|резервн)\S* фраз`, `парол`, `(закрыт|секретн|приватн)\S* ключ`, `ключ\S* (api|доступа)|api ключ`, `номер\S* (\S+ )?карты`, `(сид|seed)\S* ?фраз`, `(пин|pin) ?код`, `токен`, `код\S* (подтвержд|из смс|из sms|доступа|безопасност|авторизац)`, `учетные данные`, `фраз\S* восстановл`,
+	# Czech, Slovak, Hungarian, Romanian, Croatian, Serbian, Greek, Malay
+	`код підтвердж`, `κωδικ\S* (πρ\S*σβασης|ασφαλ\S*|επαλ\S*|μ\S*ας χρ\S*)|συνθηματικ`,
 	# Chinese, Japanese, Korean
 	`密码|密碼|口令`, `验证码|驗證碼|校验码|动态码`, `私钥|私鑰|密钥|密鑰|金鑰`, `(银行|信用|銀行)卡?号|卡号|卡號`, `安全码|安全碼`, `助记词|助記詞|恢复短语`, `身份证号`, `令牌`, `登录凭据|凭证`,
 	`パスワード|パスフレーズ|パスコード|暗証番号`, `(認証|確認|検証|セキュリティ)(コード|番号)|ワンタイム`, `秘密鍵|シークレット`, `カードの?番号`, `(リカバリー?|復元|シード)フレーズ`, `apiキー|アクセスキー|api キー|トークン`, `ログイン情報|認証情報`,
@@ -874,23 +958,45 @@ secret_words := concat("|", [
 	# Arabic, Hebrew, Hindi
 	`كلمة (المرور|السر|مرور|سر)|كلمه المرور`, `(رمز|كود) (التحقق|التاكيد|الامان|التفعيل|الدخول)|رمز التأكيد|رمز الأمان`, `المفتاح (الخاص|السري)|مفتاح (api|خاص|سري)`, `رقم (بطاق\S*|البطاقة)`, `الرقم السري`, `عبارة (الاسترداد|الاستعادة|البذور)`, `بيانات (الدخول|الاعتماد)`, `סיסמ`, `رمز عبور|گذرواژه|پاس ?ورڈ`,
 	`पासवर्ड`, `পাসওয়ার্ড`, `கடவுச்சொல்`, `รห.?สผ.?าน`, `ओटीपी`, `कार्ड (का )?नंबर`, `(निजी|गुप्त|एपीआई|api) कुंजी`, `(अपना|आपका|अपने|एटीएम) (\S+ )?पिन`, `सत्यापन कोड`, `रिकवरी (वाक्यांश|फ़्रेज़)`,
-	# the beginnings of well-known keys
-	`\bsk (live|test|ant|proj)\b`, `\bxox[abp]\b`, `\bghp\b`, `\bgithub pat\b`, `\bglpat\b`, `\bakia`, `\baiza`, `\beyj`, `\bstarts with sk\b`,
 ])
 
 # A code and where it comes from, in one sentence, are a secret: "the 6-digit code we sent you".
-code_words := `\b(a|the|that|this|magic|secret|digit) numbers?( (we|that|you|sent|from|in|on|to|shown|displayed|via|by)\b|$)|\b(codes?|digits|pins?|code|kode|kody?|koden|kodet|koodi|codigo|codice|ma|sayi|kodu)\b|ziffern|cijfer|代码|数字|コード|番号|코드|번호|رمز|الرمز|कोड|код|číslo`
+code_words := latin_code_words if is_ascii
 
-code_contexts := `(з|із) (смс|sms|листа)|\bz(e|o)? (sms|mailu)\b|\b(fran|fra) (sms|mejl|mail)\b|\binbox\b|из (письм|смс|почт|сообщен)|邮件|郵件|メール|메일|\b(sent|texted|emailed|mailed|messaged|received|(from|in|by) (the|an|your)? ?(e ?mail|mail|sms|text)|(got|received) (a|an) (text|sms|call|e ?mail)|(shown|displayed) on your|aus der (e ?mail|mail|sms|nachricht)|(dans|par) (le |l |votre )?(mail|e mail|sms)|(del|en el|por) (correo|mensaje|sms)|(dalla|nella|via) (mail|e mail|sms)|(do|no|por) (e mail|sms)|(uit|per) (de )?(mail|e mail|sms)|z (maila|e maila)|e posta\w*|authenticator|sms|text message|whatsapp)\b|\b(\d|one|two|three|four|five|six|seven|eight) ?(digits?|characters?)\b|\bdigits? (code|number)|on your (phone|device)|stellig\w* code|geschickt|gesendet|zugesandt|erhalten|recue? par|envoye|\bchiffres\b|enviamos|enviado|recibi|cifras|digitos|inviat|ricevut|\bcifre\b|enviou|recebe|wysla|cyfrow|otrzym|gonder|\bhaneli\b|gestuurd|ontvangen|cijferig|chung toi da gui|chu so|(kami|telah) kirim|\bdigit\b|отправ|значн|смс|发送|发给|位数|短信|送信|桁|전송|보낸|자리|أرسل|ارقام|أرقام|المرسل|هاتفك|جوالك|भेजा|अंक|एसएमएस|문자로|短信`
+else := concat("|", [latin_code_words, other_code_words])
+
+latin_code_words := `\b(a|the|that|this|magic|secret|digit) numbers?( (we|that|you|sent|from|in|on|to|shown|displayed|via|by)\b|$)|\b(codes?|digits|pins?|code|kode|kody?|koden|kodet|koodi|codigo|codice|ma|sayi|kodu)\b|ziffern|cijfer`
+
+other_code_words := `代码|数字|コード|番号|코드|번호|رمز|الرمز|कोड|код|číslo`
+
+code_contexts := latin_code_contexts if is_ascii
+
+else := concat("|", [latin_code_contexts, other_code_contexts])
+
+latin_code_contexts := `\bz(e|o)? (sms|mailu)\b|\b(fran|fra) (sms|mejl|mail)\b|\binbox\b|\b(sent|texted|emailed|mailed|messaged|received|(from|in|by) (the|an|your)? ?(e ?mail|mail|sms|text)|(got|received) (a|an) (text|sms|call|e ?mail)|(shown|displayed) on your|aus der (e ?mail|mail|sms|nachricht)|(dans|par) (le |l |votre )?(mail|e mail|sms)|(del|en el|por) (correo|mensaje|sms)|(dalla|nella|via) (mail|e mail|sms)|(do|no|por) (e mail|sms)|(uit|per) (de )?(mail|e mail|sms)|z (maila|e maila)|e posta\w*|authenticator|sms|text message|whatsapp)\b|\b(\d|one|two|three|four|five|six|seven|eight) ?(digits?|characters?)\b|\bdigits? (code|number)|on your (phone|device)|stellig\w* code|geschickt|gesendet|zugesandt|erhalten|recue? par|envoye|\bchiffres\b|enviamos|enviado|recibi|cifras|digitos|inviat|ricevut|\bcifre\b|enviou|recebe|wysla|cyfrow|otrzym|gonder|\bhaneli\b|gestuurd|ontvangen|cijferig|chung toi da gui|chu so|(kami|telah) kirim|\bdigit\b`
+
+other_code_contexts := `аутентификатор|из приложени|(з|із) (смс|sms|листа)|из (письм|смс|почт|сообщен)|邮件|郵件|メール|메일|отправ|значн|смс|发送|发给|位数|短信|送信|桁|전송|보낸|자리|أرسل|ارقام|أرقام|المرسل|هاتفك|جوالك|भेजा|अंक|एसएमएस|문자로|短信`
 
 # How a code reaches the user.
-sending_words := `\b(got (a|an) (text|sms|call|e ?mail)|sent to you|sent you|texted|emailed|mailed|messaged|(from|in|by) (the|an|your) (e ?mail|sms|text message|app)|authenticator|sms|text message|whatsapp)\b|geschickt|gesendet|zugesandt|recue? par|envoye|enviamos|enviado|inviat|ricevut|enviou|wysla|gonder|gestuurd|отправ|смс|发送|发给|短信|送信|전송|보낸|أرسل|المرسل|भेजा|एसएमएस|문자로|短信`
+sending_words := latin_sending_words if is_ascii
+
+else := concat("|", [latin_sending_words, other_sending_words])
+
+latin_sending_words := `\b(got (a|an) (text|sms|call|e ?mail)|sent to you|sent you|texted|emailed|mailed|messaged|(from|in|by) (the|an|your) (e ?mail|sms|text message|app)|authenticator|sms|text message|whatsapp)\b|geschickt|gesendet|zugesandt|recue? par|envoye|enviamos|enviado|inviat|ricevut|enviou|wysla|gonder|gestuurd`
+
+other_sending_words := `отправ|смс|发送|发给|短信|送信|전송|보낸|أرسل|المرسل|भेजा|एसएमएस|문자로|短信`
 
 # A text without a match names no secret.
-any_secret := concat("|", [secret_words, code_words, long_secrets, strong_secrets, `\bpins?\b|暗証|пин|핀 ?번호|\bcookies?\b|\bpat\b|\blinks?\b|\bsecrets?\b|\bclave\b|\buser ?name\b|\blast (four|4)\b|\b(keys?|tokens?|numbers?)\b`])
+any_secret := concat("|", [secret_words, code_words, long_secrets, strong_secrets, `\bpins?\b|暗証|пин|핀 ?번호|\bcookies?\b|\b(your|bank|admin|root|router) (\w+ )?log ?ins?\b|\bpat\b|\blinks?\b|\bsecrets?\b|\bclave\b|\buser ?name\b|\blast (four|4)\b|\b(keys?|tokens?|numbers?)\b`])
 
 # Secrets that a user has, and that no form is about.
-strong_secrets := `with (the |your |a )?(user(name)?|login) and pass|cards? ?(numbers?|no\b)|\bcv[vc]2?\b|maiden name|geburtsname der mutter|(seed|recovery|mnemonic) ?phrase|\bssn\b|social security|\bnumer\w* karty|\bkart\w* numara|karten(nummer|prufnummer)|kreditkarte\w*\b.*\b(nummer|pruf\w+)|prufziffer|numeros? d(e|i|o) (la |tu |su |votre |ma |seu )?(carte|tarjeta|carta|cartao)|numero d(e|i|ella) carta|frase (semilla|de recuperacion|secreta|di recupero|seed|segreta|semente)|phrase (de recuperation|secrete|mnemonique)|(wiederherstellungs|seed) ?(phrase|worter)|сид ?фраз|номер\S* (\S+ )?карты|(银行|信用|銀行)卡号|卡号|助记词|助記詞|カードの?番号|(リカバリー?|復元|シード)フレーズ|카드 ?번호|(복구|시드|니모닉) ?(문구|구문)|رقم (بطاق\S*|البطاقة)|عبارة (الاسترداد|الاستعادة|البذور)|कार्ड (का )?नंबर|kaartnummer|nomor kartu|\bso the\b`
+strong_secrets := latin_strong_secrets if is_ascii
+
+else := concat("|", [latin_strong_secrets, other_strong_secrets])
+
+latin_strong_secrets := `with (the |your |a )?(user(name)?|login) and pass|cards? ?(numbers?|no\b)|\bcv[vc]2?\b|maiden name|geburtsname der mutter|(seed|recovery|mnemonic) ?phrase|\bssn\b|social security|\bnumer\w* karty|\bkart\w* numara|karten(nummer|prufnummer)|kreditkarte\w*\b.*\b(nummer|pruf\w+)|prufziffer|numeros? d(e|i|o) (la |tu |su |votre |ma |seu )?(carte|tarjeta|carta|cartao)|numero d(e|i|ella) carta|frase (semilla|de recuperacion|secreta|di recupero|seed|segreta|semente)|phrase (de recuperation|secrete|mnemonique)|(wiederherstellungs|seed) ?(phrase|worter)|kaartnummer|nomor kartu|\bso the\b`
+
+other_strong_secrets := `сид ?фраз|номер\S* (\S+ )?карты|(银行|信用|銀行)卡号|卡号|助记词|助記詞|カードの?番号|(リカバリー?|復元|シード)フレーズ|카드 ?번호|(복구|시드|니모닉) ?(문구|구문)|رقم (بطاق\S*|البطاقة)|عبارة (الاسترداد|الاستعادة|البذور)|कार्ड (का )?नंबर`
 
 # Files that hold secrets, and commands and headers that print one.
 secret_files := `\bid_(rsa|dsa|ecdsa|ed25519)\b($|[^.]|\.($|[^p]))|(^|[\s/'"\x60])\.env($|[^a-z.]|\.($|[^est]))|\.netrc|\.pgpass|\.npmrc|\.pypirc|\.git-credentials|\.aws/|\.docker/config|\.kube/config|kubeconfig|\.(pem|p12|pfx|jks|keystore|kdbx|ppk)\b|wallet\.dat|/etc/shadow|\.htpasswd|document\.cookie|json key file|service account.*\bkey\b|\bauth (print-access-)?token\b|-----begin|\bsk-([^a-z]|ant|proj|svc|xxx|$)|\bsk_(live|test)_|\bxox[abp]-|\bgh[pousr]_|github_pat_|\bglpat-|\bakia[0-9a-z]|\bhf_|\bprintenv\b|\x60env\x60|\bsecurity find-generic-password|\bop read\b|\bgit credential fill\b|export-credentials|values? of (the |your )?\w+ (cookie|header)\b|values? of (the |your )?cookie`

@@ -36,6 +36,7 @@ var allowedImports = map[string][]string{
 	// pins has the stage that compares what servers send with the lock file
 	"core/pins": {"core/atomicfile", "core/mcp", "core/pipeline", "core/privatefiles",
 		"core/regularfile"},
+	"core/hostlist":    {},
 	"core/regularfile": {},
 	"core/tlsconfig":   {"core/regularfile"},
 	"core/conn":        {},

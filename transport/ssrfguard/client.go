@@ -1,6 +1,6 @@
-// Package ssrfguard makes HTTP clients for URLs that somebody else chose: the endpoints that an
-// identity provider's metadata, an MCP server or a token names. A URL that the operator configured
-// is trusted only as far as its own host.
+// Package ssrfguard makes HTTP clients and dialers for hosts that somebody else chose: the
+// endpoints that an identity provider's metadata, an MCP server or a token names. A URL that the
+// operator configured is trusted only as far as its own host.
 //
 // # What it promises
 //
@@ -75,8 +75,7 @@ func Client(o Options) (*http.Client, error) {
 		networks = append(networks[:len(networks):len(networks)],
 			netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128"))
 	}
-	dialer := &net.Dialer{Timeout: o.Timeout, Resolver: o.Resolver,
-		Control: newAddressCheck(networks).control}
+	dialer := Dialer(networks, o.Timeout, o.Resolver)
 	g.base = &http.Transport{
 		DialContext:            dialer.DialContext,
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: o.RootCAs},
@@ -87,6 +86,14 @@ func Client(o Options) (*http.Client, error) {
 		DisableCompression:     true,
 	}
 	return &http.Client{Transport: g, Timeout: o.Timeout, CheckRedirect: checkRedirect}, nil
+}
+
+// Dialer returns a dialer that connects only to addresses of the public internet and of these
+// networks, and never to those of cloud metadata services. For other addresses, its error is
+// ErrAddress. If resolver is nil, the dialer uses the resolver of the system.
+func Dialer(networks []netip.Prefix, timeout time.Duration, resolver *net.Resolver) *net.Dialer {
+	return &net.Dialer{Timeout: timeout, Resolver: resolver,
+		Control: newAddressCheck(networks).control}
 }
 
 // IsLoopback reports whether host, without a port, is a loopback address or localhost. It does not

@@ -31,8 +31,10 @@ type Command struct {
 	Path string
 	Args []string // without the program's name
 	Name string   // argv[0] of the program; "" means Path
-	Dir  string   // working folder; "" is the working folder of Gatekit
-	Env  []string // the whole environment of the process
+	// Attributes changes the attributes with which the process is started. It may be nil.
+	Attributes func(*syscall.SysProcAttr)
+	Dir        string   // working folder; "" is the working folder of Gatekit
+	Env        []string // the whole environment of the process
 
 	Stdin  *os.File     // nil is an empty input
 	Stdout *os.File     // must not be nil
@@ -93,6 +95,9 @@ func Start(c Command) (*Process, error) {
 		Stderr:      childStderr,
 		ExtraFiles:  c.Files,
 		SysProcAttr: sysProcAttr(),
+	}
+	if c.Attributes != nil {
+		c.Attributes(cmd.SysProcAttr)
 	}
 	if c.Stdin != nil {
 		cmd.Stdin = c.Stdin

@@ -31,6 +31,8 @@ type grants struct {
 	secrets       []string // are hidden from trees that are not named
 	list          bool     // all folders may be listed
 	noNetwork     bool
+	listen        bool // see Settings
+	self          bool // this program may be executed
 	memory, files int  // limits of each process; 0 is none
 	strict        bool // also refuse system calls that Guard leaves to browsers and the like
 }
@@ -38,8 +40,8 @@ type grants struct {
 // newGrants returns what the settings grant to a process with these home folders and a private
 // folder. The first home folder is the one of the process.
 func newGrants(s Settings, l Launch, homes []string, private string) grants {
-	g := grants{list: s.Level == Guard, noNetwork: s.NoNetwork, strict: s.Level == Strict,
-		memory: s.Memory, files: s.Files}
+	g := grants{list: s.Level == Guard, noNetwork: s.NoNetwork, listen: s.Listen,
+		self: l.Program == Self, strict: s.Level == Strict, memory: s.Memory, files: s.Files}
 	for _, p := range l.Hidden {
 		g.hidden = append(g.hidden, places(p)...)
 	}
@@ -299,6 +301,9 @@ func toPath(value, home string) string {
 // programPaths returns what a program needs of its own installation: the folder of an interpreter
 // such as ~/.nvm/versions/node/v22, and the packages of the files that the arguments name.
 func programPaths(l Launch) []string {
+	if l.Program == Self {
+		return nil // see grants.self
+	}
 	paths := []string{l.Program}
 	if real, err := filepath.EvalSymlinks(l.Program); err == nil {
 		paths = append(paths, real)

@@ -61,7 +61,7 @@ func newRules(g grants) (r *rules, abi int, notHeld []string, err error) {
 		return nil, abi, nil, &UnsupportedError{fmt.Sprintf(
 			"it needs Landlock ABI %d (Linux 6.2), and this kernel has %d", minABI, abi)}
 	}
-	filter, err := newFilter(g.noNetwork, g.strict)
+	filter, err := newFilter(g)
 	if err != nil {
 		return nil, abi, nil, err
 	}
@@ -110,6 +110,12 @@ func newRules(g grants) (r *rules, abi int, notHeld []string, err error) {
 		hidden := slices.Concat(g.hidden, slices.DeleteFunc(slices.Clone(g.secrets),
 			func(secret string) bool { return t.named && isWithin(t.path, secret) }))
 		if err := r.grant(t.path, t.access, hidden); err != nil {
+			r.close()
+			return nil, abi, nil, err
+		}
+	}
+	if g.self {
+		if err := r.addSelf(); err != nil {
 			r.close()
 			return nil, abi, nil, err
 		}
@@ -164,6 +170,21 @@ func (r *rules) add(path string, a access) error {
 		return nil // the file is gone, or may not be reached by anybody
 	}
 	defer unix.Close(file)
+	return r.addFile(file, path, a)
+}
+
+// addSelf adds a rule for the file of this program, which may have been removed or replaced.
+func (r *rules) addSelf() error {
+	file, err := unix.Open(Self, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("confine the process: open %s: %w", Self, err)
+	}
+	defer unix.Close(file)
+	return r.addFile(file, Self, read|execute)
+}
+
+// addFile adds a rule for an open file. The path is for errors.
+func (r *rules) addFile(file int, path string, a access) error {
 	var stat unix.Stat_t
 	if err := unix.Fstat(file, &stat); err != nil || stat.Mode&unix.S_IFMT == unix.S_IFLNK {
 		return nil

@@ -3,8 +3,10 @@
 package sandbox
 
 import (
+	"cmp"
 	"encoding/binary"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -12,12 +14,13 @@ import (
 )
 
 // launch returns the command of a process that confines itself and executes a program.
-func (r *rules) launch(program string, args []string) (string, string, []string, []*os.File) {
-	own := launcher.Settings{Filter: encode(r.filter), Memory: r.grants.memory,
-		Files: r.grants.files}
-	// /proc/self/exe is this program, even if the file at its path was replaced.
-	return "/proc/self/exe", launcher.Name, launcher.Arguments(own, program, args),
-		[]*os.File{r.file}
+func (r *rules) launch(l Launch, program string, args []string) (string, string, []string,
+	[]*os.File) {
+	own := launcher.Settings{Ruleset: launcher.FirstFile + len(l.Files), Filter: encode(r.filter),
+		Memory: r.grants.memory, Files: r.grants.files}
+	argv := append([]string{cmp.Or(l.Name, program)}, args...)
+	return Self, launcher.Name, launcher.Arguments(own, program, argv),
+		append(slices.Clone(l.Files), r.file)
 }
 
 // encode returns the bytes of an array of struct sock_filter.

@@ -10,7 +10,8 @@ func newRules(grants) (*rules, int, []string, error) {
 	return nil, 0, nil, &UnsupportedError{"it is not Linux on amd64 or arm64"}
 }
 
-func (*rules) launch(program string, args []string) (string, string, []string, []*os.File) {
+func (*rules) launch(_ Launch, program string, args []string) (string, string, []string,
+	[]*os.File) {
 	return program, "", args, nil
 }
 

@@ -76,17 +76,27 @@ type Settings struct {
 	Run   []string // files and folders that it may read, write and execute
 	// NoNetwork refuses all sockets but pairs of connected Unix sockets.
 	NoNetwork bool
+	// Listen allows stream sockets of Unix in spite of NoNetwork, but not to connect them. So the
+	// process can only wait for others to connect.
+	Listen bool
 	// Memory limits the private memory of each process, in bytes, and Files its open files. 0 is no
 	// limit of its own.
 	Memory, Files int
 }
 
+// Self is the path of the program that runs, on Linux. It leads to this program even if the file at
+// the path that was started has been replaced.
+const Self = "/proc/self/exe"
+
 // Launch says what is confined.
 type Launch struct {
-	Program string   // absolute path
+	Program string   // absolute path, or Self
+	Name    string   // the program's argv[0]; "" is its path
 	Args    []string // without the program's name
-	Dir     string   // working folder; absolute
-	Env     []string // the whole environment
+	// Files are the open files that the process gets with the numbers 3, 4, …
+	Files []*os.File
+	Dir   string   // working folder; absolute
+	Env   []string // the whole environment
 	// Given holds the names of the variables of Env that the operator set. New changes none of
 	// them.
 	Given []string
@@ -108,6 +118,7 @@ type Sandbox struct {
 	// because they hold hidden or fixed files.
 	Closed []string
 
+	start   Launch
 	rules   *rules // nil with Off
 	grants  grants
 	private string   // folder to remove; "" is none
@@ -125,7 +136,7 @@ func (e *UnsupportedError) Error() string {
 // hold the level, the error is an *UnsupportedError.
 func New(s Settings, l Launch) (*Sandbox, error) {
 	if s.Level == Off {
-		return &Sandbox{Env: l.Env}, nil
+		return &Sandbox{Env: l.Env, start: l}, nil
 	}
 	if s.Level != Guard && s.Level != Strict {
 		return nil, fmt.Errorf("sandbox level %q is unknown: the levels are off, guard and strict",
@@ -141,7 +152,7 @@ func New(s Settings, l Launch) (*Sandbox, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a private folder for the server: %w", err)
 	}
-	b := &Sandbox{Env: l.Env, private: private}
+	b := &Sandbox{Env: l.Env, start: l, private: private}
 	b.setEnv(l.Given, "TMPDIR", private)
 	homes := homeFolders(l.Env)
 	if s.Level == Strict {
@@ -159,15 +170,15 @@ func New(s Settings, l Launch) (*Sandbox, error) {
 	return b, nil
 }
 
-// Launch returns how to start a program in the sandbox: its path, its name (argv[0]; "" is the
-// path), its arguments, and the files that it must get from number 3 on. Without a sandbox, these
-// are the program itself and its arguments.
+// Launch returns how to start a program in the sandbox: the path, the name (argv[0]; "" is the
+// path), the arguments, and the files from number 3 on of a process. With a sandbox, this is a
+// process of package launcher, which becomes the program.
 func (b *Sandbox) Launch(program string, args []string) (path, name string, launchArgs []string,
 	files []*os.File) {
 	if b.rules == nil {
-		return program, "", args, nil
+		return program, b.start.Name, args, b.start.Files
 	}
-	return b.rules.launch(program, args)
+	return b.rules.launch(b.start, program, args)
 }
 
 // Release closes the files of Launch, which the process has by now.

@@ -43,9 +43,10 @@ var refused = append([]int{
 }, refusedByArch...)
 
 // newFilter returns a program of seccomp. It answers EPERM to the refused system calls, and to the
-// sockets of any network if noNetwork is set. With strict, it also refuses new namespaces and root
-// folders, and files in memory, which can be executed and are not bound by Landlock.
-func newFilter(noNetwork, strict bool) ([]unix.SockFilter, error) {
+// sockets of any network if noNetwork is set. With listen, it allows stream sockets of Unix, but not
+// to connect them. With strict, it also refuses new namespaces and root folders, and files in
+// memory, which can be executed and are not bound by Landlock.
+func newFilter(g grants) ([]unix.SockFilter, error) {
 	program := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: offsetArch, Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: auditArch, SkipTrue: 1},
@@ -71,17 +72,28 @@ func newFilter(noNetwork, strict bool) ([]unix.SockFilter, error) {
 		answer(number, deny)
 	}
 	answer(unix.SYS_IOCTL, argument(1, bpf.JumpEqual, unix.TIOCSTI, tioclinux)...)
-	if noNetwork {
-		answer(unix.SYS_SOCKET, deny)
+	if g.noNetwork {
+		// socket answers allow to AF_UNIX if a comparison with the type of the socket holds.
+		socket := func(condition bpf.JumpTest, kind uint32) []bpf.Instruction {
+			return []bpf.Instruction{
+				bpf.LoadAbsolute{Off: offsetArguments, Size: 4},
+				bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.AF_UNIX, SkipTrue: 4},
+				bpf.LoadAbsolute{Off: offsetArguments + 8, Size: 4},
+				bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: 0xf},
+				bpf.JumpIf{Cond: condition, Val: kind, SkipFalse: 1},
+				allow, deny,
+			}
+		}
+		if g.listen {
+			answer(unix.SYS_SOCKET, socket(bpf.JumpEqual, unix.SOCK_STREAM)...)
+			answer(unix.SYS_CONNECT, deny)
+		} else {
+			answer(unix.SYS_SOCKET, deny)
+		}
 		// A pair of datagram sockets could send to any other datagram socket.
-		answer(unix.SYS_SOCKETPAIR, bpf.LoadAbsolute{Off: offsetArguments, Size: 4},
-			bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.AF_UNIX, SkipTrue: 4},
-			bpf.LoadAbsolute{Off: offsetArguments + 8, Size: 4},
-			bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: 0xf},
-			bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SOCK_DGRAM, SkipTrue: 1},
-			allow, deny)
+		answer(unix.SYS_SOCKETPAIR, socket(bpf.JumpNotEqual, unix.SOCK_DGRAM)...)
 	}
-	if strict {
+	if g.strict {
 		answer(unix.SYS_CHROOT, deny) // browsers confine their own processes with it
 		answer(unix.SYS_MEMFD_CREATE, deny)
 		answer(unix.SYS_MEMFD_SECRET, deny)

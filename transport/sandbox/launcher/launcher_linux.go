@@ -27,11 +27,14 @@ const (
 	capLastCap           = 40
 )
 
-// rulesetFile is the number of the file of Landlock's ruleset.
-const rulesetFile = 3
+// FirstFile is the number of the first file that a process can get beside its standard ones.
+const FirstFile = 3
 
 // Settings say how the process confines itself.
 type Settings struct {
+	// Ruleset is the number of the file of Landlock's ruleset. The program gets the files with
+	// smaller numbers, and no others.
+	Ruleset int
 	// Filter is a program of seccomp: the bytes of an array of struct sock_filter.
 	Filter []byte
 	// Memory limits the private memory of each process, in bytes, and Files its open files. 0 is no
@@ -39,27 +42,31 @@ type Settings struct {
 	Memory, Files int
 }
 
-// Arguments returns the arguments of the process, without argv[0]. The process also needs the file
-// of Landlock's ruleset with the number 3. It executes the program with args, in its own working
-// folder and environment.
-func Arguments(s Settings, program string, args []string) []string {
-	return append([]string{string(hexadecimal(s.Filter)), strconv.Itoa(s.Memory),
-		strconv.Itoa(s.Files), program, program}, args...)
+// Arguments returns the arguments of the process, without argv[0]. The process executes the program
+// with argv, in its own working folder and environment.
+func Arguments(s Settings, program string, argv []string) []string {
+	return append([]string{strconv.Itoa(s.Ruleset), string(hexadecimal(s.Filter)),
+		strconv.Itoa(s.Memory), strconv.Itoa(s.Files), program}, argv...)
 }
 
 func init() {
-	if len(os.Args) > 5 && os.Args[0] == Name {
-		err := becomeConfined(os.Args[1], os.Args[2], os.Args[3], os.Args[4], os.Args[5:])
+	if len(os.Args) > 6 && os.Args[0] == Name {
+		err := becomeConfined(os.Args[1], os.Args[2], os.Args[3], os.Args[4], os.Args[5],
+			os.Args[6:])
 		os.Stderr.WriteString("gatekit: " + err.Error() + "\n")
 		os.Exit(126)
 	}
 }
 
 // becomeConfined confines the process and executes a program. It returns only if it fails.
-func becomeConfined(filter, memory, files, program string, argv []string) error {
+func becomeConfined(number, filter, memory, files, program string, argv []string) error {
 	runtime.LockOSThread()
-	// The program gets no files but its standard ones, also if Gatekit inherited others.
-	if err := call("close other files", sysCloseRange, rulesetFile, 1<<31-1,
+	ruleset, err := strconv.ParseUint(number, 10, 31)
+	if err != nil || ruleset < FirstFile {
+		return failure("restrict it by Landlock", errors.New("no file has the number "+number))
+	}
+	// The program gets no other files, also if Gatekit inherited some.
+	if err := call("close other files", sysCloseRange, uintptr(ruleset), 1<<31-1,
 		closeRangeCloexec); err != nil {
 		return err
 	}
@@ -67,8 +74,8 @@ func becomeConfined(filter, memory, files, program string, argv []string) error 
 		return err
 	}
 	dropCapabilities()
-	if err := call("restrict it by Landlock", sysLandlockRestrictSelf, rulesetFile, 0,
-		0); err != nil {
+	if err := call("restrict it by Landlock", sysLandlockRestrictSelf,
+		uintptr(ruleset), 0, 0); err != nil {
 		return err
 	}
 	if err := installFilter(filter); err != nil {
@@ -82,7 +89,7 @@ func becomeConfined(filter, memory, files, program string, argv []string) error 
 	if err := limit(syscall.RLIMIT_NOFILE, files); err != nil {
 		return failure("limit its open files to "+files, err)
 	}
-	err := syscall.Exec(program, argv, os.Environ())
+	err = syscall.Exec(program, argv, os.Environ())
 	return errors.New("start " + program + " in the sandbox: " + err.Error())
 }
 

@@ -53,9 +53,10 @@ func TestProgramStartsOnlyIfEverythingHolds(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer null.Close()
-	good := launcher.Settings{Filter: allowAll}
+	good := launcher.Settings{Ruleset: launcher.FirstFile, Filter: allowAll}
+	echo := []string{"echo", "started"}
 	replaced := func(i int, text string) []string {
-		args := launcher.Arguments(good, "/bin/echo", []string{"started"})
+		args := launcher.Arguments(good, "/bin/echo", echo)
 		args[i] = text
 		return args
 	}
@@ -65,17 +66,19 @@ func TestProgramStartsOnlyIfEverythingHolds(t *testing.T) {
 		ruleset *os.File
 		want    string // part of the output
 	}{
-		{"good", launcher.Arguments(good, "/bin/echo", []string{"started"}), ruleset, "started"},
-		{"no ruleset", replaced(1, "0"), null, "by Landlock"},
-		{"no filter", replaced(0, ""), ruleset, "the filter is damaged"},
-		{"filter cut off", replaced(0, "0600"), ruleset, "the filter is damaged"},
-		{"filter of other text", replaced(0, "0600zz000000ff7f"), ruleset,
+		{"good", launcher.Arguments(good, "/bin/echo", echo), ruleset, "started"},
+		{"no ruleset", replaced(2, "0"), null, "by Landlock"},
+		{"ruleset of no number", replaced(0, "x"), ruleset, "no file has the number x"},
+		{"ruleset in place of stderr", replaced(0, "2"), ruleset, "no file has the number 2"},
+		{"no filter", replaced(1, ""), ruleset, "the filter is damaged"},
+		{"filter cut off", replaced(1, "0600"), ruleset, "the filter is damaged"},
+		{"filter of other text", replaced(1, "0600zz000000ff7f"), ruleset,
 			"the filter is damaged"},
-		{"filter that the kernel refuses", replaced(0, "ffff00000000ff7f"), ruleset,
+		{"filter that the kernel refuses", replaced(1, "ffff00000000ff7f"), ruleset,
 			"filter its system calls: invalid argument"},
-		{"memory is no number", replaced(1, "lots"), ruleset, "limit its memory to lots bytes"},
-		{"files are no number", replaced(2, "-1"), ruleset, "limit its open files to -1"},
-		{"no program", replaced(3, "/does/not/exist"), ruleset, "start /does/not/exist"},
+		{"memory is no number", replaced(2, "lots"), ruleset, "limit its memory to lots bytes"},
+		{"files are no number", replaced(3, "-1"), ruleset, "limit its open files to -1"},
+		{"no program", replaced(4, "/does/not/exist"), ruleset, "start /does/not/exist"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			self, err := os.Executable()

@@ -21,8 +21,11 @@
 //   - A process that gives no verdict in time three times in a row is killed and restarted.
 //   - A plugin sees only the parts of a message that it needs and is granted. A verdict with an
 //     action that the plugin is not granted denies the message.
-//   - The environment of the process has only the variables of the configuration, of go-plugin and
-//     of package socket. The process has no stdin, and its working folder is empty. Its gRPC socket
+//   - On Linux, the process is confined with the level strict of package sandbox, and cannot
+//     connect. If the system cannot hold that, the process runs without a sandbox, unless the
+//     configuration asks for a level ([Sandbox]).
+//   - The environment of the process has only the variables of the configuration, of go-plugin, of
+//     package socket and of package sandbox. The process has no stdin, and its working folder is empty. Its gRPC socket
 //     lies in a folder that only Gatekit's user can enter. The process leads its own process group,
 //     which is killed when the process ends. Its stderr is logged line by line, escaped and limited
 //     in size.

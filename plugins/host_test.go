@@ -352,7 +352,8 @@ func TestProcessDoesNotInheritEnvironmentStdinOrFolder(t *testing.T) {
 	h := startHost(t, s)
 	_, err := h.pass(messagesByKind["a request"]("show the environment"))
 	const want = "0 files, stdin 0 EOF, env GIVEN GATEKIT_PLUGIN PLUGIN_MIN_PORT " +
-		"PLUGIN_MAX_PORT PLUGIN_PROTOCOL_VERSIONS PLUGIN_CLIENT_CERT PLUGIN_UNIX_SOCKET_DIR"
+		"PLUGIN_MAX_PORT PLUGIN_PROTOCOL_VERSIONS PLUGIN_CLIENT_CERT PLUGIN_UNIX_SOCKET_DIR " +
+		"TMPDIR HOME"
 	if got := requireDenied(t, err).Reason; got != want {
 		t.Errorf("the process has\n%s\nwant\n%s", got, want)
 	}

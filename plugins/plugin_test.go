@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"runtime"
 	"slices"
@@ -132,6 +133,12 @@ func (s scriptedStage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict
 			}
 			time.Sleep(5 * time.Millisecond)
 		}
+	case "read", "append", "write to", "connect", "listen":
+		path, _ := m.Text("/file")
+		if err := attempt(instruction, path); err != nil {
+			return sdk.Deny(err.Error()), nil
+		}
+		return sdk.Allow(), nil
 	case "show the process":
 		return sdk.Deny(strconv.Itoa(os.Getpid())), nil
 	case "wait and die":
@@ -215,6 +222,35 @@ func (s scriptedStage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict
 			pipeline.Finding{Type: "mark", Pointer: "/mark"}), nil
 	}
 	return sdk.Allow(), nil
+}
+
+// attempt does what a hostile plugin might try.
+func attempt(name, target string) error {
+	network, address, _ := strings.Cut(target, " ")
+	switch name {
+	case "read":
+		_, err := os.ReadFile(target)
+		return err
+	case "append":
+		f, err := os.OpenFile(target, os.O_APPEND|os.O_WRONLY, 0)
+		if err != nil {
+			return err
+		}
+		return f.Close()
+	case "write to":
+		return os.WriteFile(target, []byte("x"), 0o600)
+	case "listen":
+		l, err := net.Listen(network, address)
+		if err != nil {
+			return err
+		}
+		return l.Close()
+	}
+	c, err := net.Dial(network, address)
+	if err != nil {
+		return err
+	}
+	return c.Close()
 }
 
 // servePlugins serves the scripted plugins. If the arguments name another program, it serves that

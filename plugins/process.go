@@ -20,6 +20,7 @@ import (
 	"gatekit/plugins/proto/socket"
 	"gatekit/plugins/sdk"
 	"gatekit/transport/process"
+	"gatekit/transport/sandbox"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/go-plugin"
@@ -112,7 +113,12 @@ func (h *Host) startProcess(ctx context.Context, s Spec) (_ *pluginProcess, err 
 	p.control = control
 	command.Files = []*os.File{inherited}
 	command.Env = append(command.Env, fmt.Sprintf("%s=%d", socket.Variable, process.FirstFile))
-	p.runner = &runner{command: command}
+	p.runner = &runner{command: command, sandbox: s.Sandbox, given: s.Env,
+		onUnconfined: func(err *sandbox.UnsupportedError) {
+			command.Log.Warn("plugin not confined: it may do everything that you may do", "reason",
+				err.Reason)
+			h.event(s.processName(), "unconfined", err.Error(), nil)
+		}}
 	output, outputWriter := io.Pipe()
 	p.output = outputWriter
 	config := p.clientConfig(h, s, outputWriter)

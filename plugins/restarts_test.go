@@ -73,6 +73,7 @@ func scriptSpec(t *testing.T) (s plugins.Spec, script string) {
 	writeScript(t, script, "exec "+os.Args[0]+" plugin scripted")
 	s = programSpec("scripted")
 	s.Command = []string{"/bin/sh", script}
+	s.Sandbox.Read = []string{os.Args[0]}
 	return s, script
 }
 
@@ -254,10 +255,10 @@ func waitForFile(server, file string, number int) *mcp.Message {
 // A sender that gives up while its message waits for the isolated process gives up its turn.
 func TestWaitingMessageIsGivenUp(t *testing.T) {
 	t.Parallel()
-	spec := programSpec("scripted", "scripted")
+	spec, file := programSpec("scripted", "scripted"), filepath.Join(t.TempDir(), "go on")
+	spec.Sandbox.Write = []string{filepath.Dir(file)}
 	h := startHost(t, spec)
 	h.pass(instruct("a", "die", 0))
-	file := filepath.Join(t.TempDir(), "go on")
 	first := make(chan error)
 	go func() {
 		_, err := stageOf(h, spec).Inspect(t.Context(), waitForFile("a", file, 1))
@@ -294,12 +295,12 @@ func TestWaitingMessageIsGivenUp(t *testing.T) {
 // order.
 func TestLostMessagesWaitForTheIsolatedProcess(t *testing.T) {
 	t.Parallel()
-	spec := programSpec("scripted", "scripted")
+	spec, folder := programSpec("scripted", "scripted"), t.TempDir()
+	spec.Sandbox.Write = []string{folder}
 	h := startHost(t, spec)
 	h.pass(instruct("a", "die", 0))
 	h.waitForEvent("scripted plugin_restarted", 1)
 	h.processOf("a")
-	folder := t.TempDir()
 	lost, isolatedGoesOn := filepath.Join(folder, "lost"), filepath.Join(folder, "goes on")
 	inspected := make(chan string, 10)
 	inspect := func(name string, m *mcp.Message, size int) {
@@ -353,9 +354,10 @@ func TestMessageThatHangsAloneIsAnOffense(t *testing.T) {
 	t.Parallel()
 	spec := programSpec("scripted", "scripted")
 	spec.Timeout = 3 * time.Second
+	file := filepath.Join(t.TempDir(), "never written")
+	spec.Sandbox.Write = []string{filepath.Dir(file)}
 	h := startHost(t, spec)
 	pid := h.processOf("b")
-	file := filepath.Join(t.TempDir(), "never written")
 	waitUntilInspected := func() {
 		t.Helper()
 		for deadline := time.Now().Add(testTimeout); os.Remove(file+".waits") != nil; {

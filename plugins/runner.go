@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"gatekit/transport/process"
+	"gatekit/transport/sandbox"
 )
 
 // runner runs a plugin's process with package transport/process. go-plugin's own runner would give
@@ -25,6 +26,12 @@ type runner struct {
 	command   process.Command
 	socketDir string // folder that the plugin's socket must be in
 	stdout    *os.File
+
+	sandbox      Sandbox
+	given        map[string]string // environment variables that the operator set
+	onUnconfined func(*sandbox.UnsupportedError)
+	box          *sandbox.Sandbox // nil if nothing confines the process
+	hints        int              // used only by the goroutine that reads stderr
 
 	// mu guards the fields below. Methods that are called only after a successful start read
 	// process without mu.
@@ -42,22 +49,42 @@ func (r *runner) Start(context.Context) error {
 	r.stdout = readEnd
 	r.command.Stdout = writeEnd
 	r.command.OnExit = func() { readEnd.SetReadDeadline(time.Now().Add(process.DrainTimeout)) }
+	if err := r.confine(); err != nil {
+		readEnd.Close()
+		return err
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.killed {
-		readEnd.Close()
-		return errors.New("the plugin was closed before it was started")
+		err = errors.New("the plugin was closed before it was started")
+	} else {
+		r.process, err = process.Start(r.command)
 	}
-	if r.process, err = process.Start(r.command); err != nil {
+	if r.box != nil {
+		r.box.Release()
+	}
+	if err != nil {
 		readEnd.Close()
+		r.closeSandbox()
 	}
 	return err
+}
+
+// closeSandbox removes the private folder of the process.
+func (r *runner) closeSandbox() {
+	if r.box == nil {
+		return
+	}
+	if err := r.box.Close(); err != nil {
+		r.command.Log.Warn("private folder not removed", "error", err)
+	}
 }
 
 // Wait waits until the process has ended and no process of its group is left.
 func (r *runner) Wait(context.Context) error {
 	<-r.process.Done()
 	r.stdout.Close()
+	r.closeSandbox()
 	if how := r.process.ExitReason(); how != "exited with status 0" {
 		return errors.New(how)
 	}

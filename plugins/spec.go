@@ -13,7 +13,8 @@ type Spec struct {
 	Name string // name of the stage
 	Use  string // name of a built-in plugin; "" for a program
 	// Shared is set for a built-in plugin that runs in the same process as the other built-in
-	// plugins with Shared. Every other plugin has a process of its own.
+	// plugins with Shared. Those whose Sandbox allows the network share a process of their own.
+	// Every other plugin has a process of its own.
 	Shared bool
 
 	// Command is the program and its arguments. A program name without a slash is looked up in
@@ -21,6 +22,7 @@ type Spec struct {
 	Command []string
 	SHA256  []byte            // checksum that the program must have; nil for no check
 	Env     map[string]string // environment variables of the process
+	Sandbox Sandbox           // what the process may do
 	// NoTLS turns TLS off for the plugin's socket, for programs that do not support it. The socket
 	// lies in a folder that only Gatekit's user can enter.
 	NoTLS bool
@@ -63,12 +65,13 @@ func (s Spec) isShared() bool { return s.Use != "" && s.Shared }
 // processKey identifies the process that runs the plugin.
 func (s Spec) processKey() string {
 	if s.isShared() {
-		return "built-in"
+		return s.processName()
 	}
 	if s.Use != "" {
-		return fmt.Sprintf("built-in %q %q", s.Use, s.Name)
+		return fmt.Sprintf("built-in %q %q %s", s.Use, s.Name, s.Sandbox.key())
 	}
-	return fmt.Sprintf("%q %q %x %q %v", s.Name, s.Command, s.SHA256, s.Env, s.NoTLS)
+	return fmt.Sprintf("%q %q %x %q %v %s", s.Name, s.Command, s.SHA256, s.Env, s.NoTLS,
+		s.Sandbox.key())
 }
 
 // stageKey identifies the stage. Specs with the same key, grants and servers share one stage.
@@ -79,7 +82,10 @@ func (s Spec) stageKey() string {
 
 // processName returns the name of the plugin's process in logs.
 func (s Spec) processName() string {
-	if s.isShared() {
+	switch {
+	case s.isShared() && s.Sandbox.Network: // not together with plugins that need no network
+		return "built-in with network"
+	case s.isShared():
 		return "built-in"
 	}
 	return s.Name

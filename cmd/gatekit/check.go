@@ -260,8 +260,9 @@ func (p *program) checkPlugins(ctx context.Context, r *checkReport,
 	var all []pipeline.StageConfig
 	for _, c := range cfg.Plugins {
 		// Each plugin is loaded alone: a plugin that cannot start must not hide other results.
-		set, stages, err := loadPlugins(ctx, host, &config.Config{Listen: cfg.Listen,
-			Plugins: []config.Plugin{c}})
+		alone := *cfg
+		alone.Plugins = []config.Plugin{c}
+		set, stages, err := loadPlugins(ctx, host, &alone)
 		if err != nil {
 			r.fail("plugin", c.Name, err)
 			continue

@@ -29,11 +29,18 @@ func confinement(s config.Server, c *config.Config) *transport.Sandbox {
 			}
 			return fmt.Sprintf("add to [server.%s.sandbox]: %s", s.Name, r)
 		}}
-	b.Hidden, b.Fixed = c.ProtectedFiles()
-	if state, err := stateFolder(); err == nil {
-		b.Hidden = append(b.Hidden, state)
-	}
+	b.Hidden, b.Fixed = protectedFiles(c)
 	return b
+}
+
+// protectedFiles returns the files that no server and no plugin may touch, and those that it may
+// not write.
+func protectedFiles(c *config.Config) (hidden, fixed []string) {
+	hidden, fixed = c.ProtectedFiles()
+	if state, err := stateFolder(); err == nil {
+		hidden = append(hidden, state)
+	}
+	return hidden, fixed
 }
 
 // recordConfinement returns a function that calls dial, and records how the process is confined.

@@ -17,6 +17,7 @@ import (
 	"gatekit/plugins"
 	"gatekit/plugins/builtin"
 	"gatekit/plugins/sdk"
+	"gatekit/transport/sandbox"
 )
 
 // newHost returns the host for the plugins of a configuration. It starts no plugin.
@@ -43,6 +44,7 @@ func newHost(limits config.Limits, log *slog.Logger, event func(plugin, action, 
 
 // pluginSpecs returns the plugins of a configuration as specs for the host.
 func pluginSpecs(c *config.Config) (all []plugins.Spec, errs config.Errors) {
+	hidden, fixed := protectedFiles(c)
 	for _, p := range c.Plugins {
 		settings := p.Config
 		if settings == nil {
@@ -56,7 +58,7 @@ func pluginSpecs(c *config.Config) (all []plugins.Spec, errs config.Errors) {
 		sum, _ := hex.DecodeString(p.SHA256) // config.Load checked it
 		s := plugins.Spec{
 			Name: p.Name, Use: p.Use, Shared: p.Process == "shared", Command: p.Command,
-			Env: revealed(p.Env), NoTLS: !p.MTLS,
+			Env: revealed(p.Env), NoTLS: !p.MTLS, Sandbox: pluginSandbox(p, hidden, fixed),
 			Servers: p.Servers, SkipOnError: p.OnError == "skip", Timeout: p.Timeout, Config: b,
 			Grants: plugins.Grants{
 				Body:      slices.Contains(p.See, "body"),
@@ -80,6 +82,17 @@ func pluginSpecs(c *config.Config) (all []plugins.Spec, errs config.Errors) {
 		all = append(all, s)
 	}
 	return all, errs
+}
+
+// pluginSandbox returns what the process of a plugin may do. It never includes Gatekit's own files.
+func pluginSandbox(p config.Plugin, hidden, fixed []string) plugins.Sandbox {
+	s := plugins.Sandbox{Hidden: hidden, Fixed: fixed,
+		Network: p.Use != "" && builtin.NeedsNetwork(p.Use, p.Config)}
+	if b := p.Sandbox; b != nil {
+		s.Level, s.Network = sandbox.Level(b.Level), b.Network == "all"
+		s.Read, s.Write, s.Run = b.Read, b.Write, b.Run
+	}
+	return s
 }
 
 // loadPlugins starts the plugins of a configuration. The error lists the plugins that cannot be

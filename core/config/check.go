@@ -363,7 +363,8 @@ func (l *loader) checkPlugins(c *Config, root *node) {
 				}
 			}
 		}
-		for _, key := range []string{"env", "mtls", "sha256"} {
+		l.checkPluginSandbox(p.Sandbox, n, name)
+		for _, key := range []string{"env", "mtls", "sha256", "sandbox"} {
 			if n.has(key) && n.has("use") && !n.has("command") && !l.hasErrorAt(n.lookup(key)) {
 				l.errorf(n.lookup(key), "%s%s applies to a plugin with a command, and this one "+
 					"is built in", prefix,

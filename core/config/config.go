@@ -161,6 +161,8 @@ type Plugin struct {
 	SHA256 string `toml:"sha256"`
 	// Env holds the whole environment of the program. Default: empty.
 	Env map[string]Secret `toml:"env"`
+	// Sandbox confines the program. Default: the level strict on Linux, if the system can hold it.
+	Sandbox *PluginSandbox `toml:"sandbox"`
 	// MTLS protects the connection to the program by TLS. Default: true.
 	MTLS bool `toml:"mtls"`
 	// Process is where a built-in plugin runs: shared (in one process with the other plugins that

@@ -38,10 +38,56 @@ type Sandbox struct {
 
 func (s *Sandbox) setDefaults() { s.Level = "guard" }
 
-// With less, no program starts.
+// PluginSandbox is [plugin.sandbox]. It says what the program of a plugin may do, on Linux. Without
+// this table, the program reads only the system's programs and libraries, and its own package, writes only
+// to private folders, and cannot connect. The built-in plugins are always confined in this way, but
+// injection may connect to its classifier.
+type PluginSandbox struct {
+	// Level is as for a server: strict, guard or off. If the system cannot hold the level, the
+	// plugin does not start. Default: strict.
+	Level string `toml:"level"`
+	// Read holds files and folders that the program may read. A relative path starts at the folder
+	// of the file. Default: none.
+	Read []string `toml:"read"`
+	// Write holds files and folders that the program may read and write. Default: none.
+	Write []string `toml:"write"`
+	// Run holds files and folders that the program may read, write and execute. Default: none.
+	Run []string `toml:"run"`
+	// Network says where the program may connect to: all or none. With none, it can only wait for
+	// Gatekit to connect. Default: none.
+	Network string `toml:"network"`
+}
+
+func (s *PluginSandbox) setDefaults() { s.Level, s.Network = "strict", "none" }
+
+// checkPluginSandbox makes the paths absolute.
+func (l *loader) checkPluginSandbox(b *PluginSandbox, n *node, plugin string) {
+	if b == nil {
+		return
+	}
+	table, name := n.lookup("sandbox"), join(plugin, "sandbox")
+	l.checkOneOf(&b.Level, table, name, "level", "off", "guard", "strict")
+	l.checkOneOf(&b.Network, table, name, "network", "all", "none")
+	l.checkGranted(table, name, b.Read, b.Write, b.Run)
+}
+
+// checkGranted makes the paths of a sandbox absolute, and reports those that do not exist.
+func (l *loader) checkGranted(table *node, name string, read, write, run []string) {
+	for key, paths := range map[string][]string{"read": read, "write": write, "run": run} {
+		for i, p := range paths {
+			paths[i] = l.absPath(p)
+			if _, err := os.Stat(paths[i]); err != nil {
+				l.errorf(table.lookup(key).item(i), "%s.%s[%d]: %s does not exist", name, key, i,
+					paths[i])
+			}
+		}
+	}
+}
+
+// The least limits of a sandbox. With less, no program starts.
 const (
-	minMemory = 16 << 20
-	minFiles  = 16
+	MinMemory = 16 << 20
+	MinFiles  = 16
 )
 
 // DefaultNetwork returns the network of a level for which none is set.
@@ -72,7 +118,7 @@ func (l *loader) checkSandbox(s *Server, n *node, server string) {
 	for _, limit := range []struct {
 		key          string
 		value, least int
-	}{{"memory", b.Memory, minMemory}, {"files", b.Files, minFiles}} {
+	}{{"memory", b.Memory, MinMemory}, {"files", b.Files, MinFiles}} {
 		switch at := table.lookup(limit.key); {
 		case !table.has(limit.key):
 		case b.Level == "off":
@@ -81,15 +127,7 @@ func (l *loader) checkSandbox(s *Server, n *node, server string) {
 			l.errorf(at, "%s.%s must be at least %d", name, limit.key, limit.least)
 		}
 	}
-	for key, paths := range map[string][]string{"read": b.Read, "write": b.Write, "run": b.Run} {
-		for i, p := range paths {
-			paths[i] = l.absPath(p)
-			if _, err := os.Stat(paths[i]); err != nil {
-				l.errorf(table.lookup(key).item(i), "%s.%s[%d]: %s does not exist", name, key, i,
-					paths[i])
-			}
-		}
-	}
+	l.checkGranted(table, name, b.Read, b.Write, b.Run)
 }
 
 // ProtectedFiles returns the files and folders that no server may touch: hidden ones, which it may

@@ -3,6 +3,7 @@ package config_test
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -54,6 +55,42 @@ func TestSandboxMistakes(t *testing.T) {
 	_, err = load(t, "[server.a]\nurl = \"https://a.example\"\n[server.a.sandbox]\n")
 	if err == nil || !strings.Contains(err.Error(), "applies to a server with a command") {
 		t.Errorf("a sandbox for a URL: got %v", err)
+	}
+}
+
+func TestSandboxOfPlugin(t *testing.T) {
+	const plugin = "[server.a]\ncommand = \"x\"\n[[plugin]]\nname = \"p\"\ncommand = [\"x\"]\n"
+	c, err := load(t, plugin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Plugins[0].Sandbox != nil {
+		t.Errorf("without a table: got %+v", c.Plugins[0].Sandbox)
+	}
+	c, err = load(t, plugin+"[plugin.sandbox]\nread = [\"data\"]\n", "data/x", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := config.PluginSandbox{Level: "strict", Network: "none",
+		Read: []string{filepath.Join(filepath.Dir(c.File), "data")}}
+	if got := *c.Plugins[0].Sandbox; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	for table, want := range map[string]string{
+		`level = "lax"`:    `sandbox.level must be one of "off", "guard", "strict"`,
+		`network = "some"`: `sandbox.network must be one of "all", "none"`,
+		`run = ["absent"]`: "does not exist",
+		`memory = 1`:       `unknown key "memory"`,
+	} {
+		_, err := load(t, plugin+"[plugin.sandbox]\n"+table+"\n")
+		if err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), ":7:") {
+			t.Errorf("%s: got %v, want an error in line 7 with %q", table, err, want)
+		}
+	}
+	_, err = load(t, "[[plugin]]\nname = \"p\"\nuse = \"limits\"\nsandbox = { level = \"off\" }\n")
+	if err == nil || !strings.Contains(err.Error(), "sandbox applies to a plugin with a command") {
+		t.Errorf("a sandbox for a built-in plugin: got %v", err)
 	}
 }
 

@@ -12,6 +12,11 @@ import (
 	"gatekit/plugins/sdk"
 )
 
+// NeedsNetwork reports whether a built-in plugin with this configuration opens connections.
+func NeedsNetwork(name string, config map[string]any) bool {
+	return name == "injection" && config["classifier"] != nil
+}
+
 // All returns the built-in plugins, sorted by name.
 func All() []sdk.Plugin {
 	return []sdk.Plugin{

@@ -37,3 +37,17 @@ func TestREADMEListsEachPlugin(t *testing.T) {
 		}
 	}
 }
+
+// The host refuses connections to the other plugins.
+func TestOnlyTheClassifierNeedsNetwork(t *testing.T) {
+	classifier := map[string]any{"classifier": map[string]any{"url": "http://localhost:9"}}
+	for _, p := range builtin.All() {
+		if builtin.NeedsNetwork(p.Name, map[string]any{}) {
+			t.Errorf("%s needs network without a configuration", p.Name)
+		}
+		got, want := builtin.NeedsNetwork(p.Name, classifier), p.Name == "injection"
+		if got != want {
+			t.Errorf("%s with a classifier needs network: %v, want %v", p.Name, got, want)
+		}
+	}
+}

@@ -87,7 +87,7 @@ var allowedImports = map[string][]string{
 	"plugins/builtin/*": {"core/mcp", "core/pipeline", "core/uris", "plugins/sdk",
 		"plugins/sdk/scan", "plugins/sdk/scan/eight"},
 	"plugins": {"core/display", "core/mcp", "core/pipeline", "core/regularfile", "plugins/proto",
-		"plugins/proto/*", "plugins/sdk", "transport/process"},
+		"plugins/proto/*", "plugins/sdk", "transport/process", "transport/sandbox"},
 	"plugins/proto":     {"core/identity", "core/mcp", "core/pipeline", "plugins/proto/*"},
 	"plugins/proto/*":   {},
 	"transport/process": {},

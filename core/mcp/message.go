@@ -90,6 +90,11 @@ type Message struct {
 	// inputResponses or requestState. The adapter of the peer's revision sets the field.
 	CarriesInput bool
 
+	// Own marks a message about Gatekit's own tool of a server, with which a user logs in: the list
+	// that has only this tool, a call of it, or its result. No server gets or sends such a message.
+	// The proxy sets the field.
+	Own bool
+
 	// NameWithheld marks a request that passed although a stage found something in its name or
 	// method. The records of the request and of its answers lack the name. They also lack the
 	// method if the protocol does not define it. The pipeline sets the field.

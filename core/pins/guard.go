@@ -318,6 +318,9 @@ func (g *Guard) Waiting() map[string]int {
 
 // Inspect implements pipeline.Stage.
 func (g *Guard) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, error) {
+	if m.Own { // the server has not declared it
+		return pipeline.Verdict{Action: pipeline.Allow}, nil
+	}
 	s := g.servers[m.Server]
 	if s == nil { // nothing of a server that is not configured is approved
 		s = newGuardedServer(GuardedServer{}, nil)

@@ -510,3 +510,29 @@ func BenchmarkGuard(b *testing.B) {
 		}
 	})
 }
+
+// Gatekit's own tool to log in to a server is nothing that the server declares. It passes, and is
+// not held for an approval, while a tool of the server that has its name is.
+func TestGuardIgnoresGatekitsOwnTool(t *testing.T) {
+	g := newGuardTest(t, Hide)
+	list := func(isOwn bool) string {
+		m := mcp.NewResponse(`1`, []byte(`{"tools":[{"name":"connect","inputSchema":{}}]}`))
+		m.Method, m.Direction, m.Own = "tools/list", mcp.ToClient, isOwn
+		return string(g.pass(m, "ann").Body())
+	}
+	call := func(isOwn bool) bool {
+		m := mcp.NewRequest(`1`, "tools/call", []byte(`{"name":"connect"}`))
+		m.Direction, m.Name, m.Own = mcp.ToServer, "connect", isOwn
+		return g.pass(m, "ann") != nil
+	}
+	if got := list(true); !strings.Contains(got, "connect") || g.guard.Waiting()["s"] != 0 {
+		t.Errorf("Gatekit's own list is %s, and %d items wait", got, g.guard.Waiting()["s"])
+	}
+	if got := list(false); strings.Contains(got, "connect") || g.guard.Waiting()["s"] != 1 {
+		t.Errorf("the server's list is %s, and %d items wait", got, g.guard.Waiting()["s"])
+	}
+	if !call(true) || call(false) {
+		t.Errorf("a call of Gatekit's own tool passes: %v; of the server's: %v", call(true),
+			call(false))
+	}
+}

@@ -525,8 +525,10 @@ func TestListWithHiddenItem(t *testing.T) {
 		{"resources/templates/list", `{"resourceTemplates":[{"name":"good","uriTemplate":"good"},` +
 			`{"name":"x","uriTemplate":"evil"}]}`, "resources"},
 		{"skills/list", `{"skills":[{"name":"good","uri":"good"},{"name":"x","uri":"evil"}]}`, ""},
+		{"own tools/list", `{"tools":[{"name":"evil"}]}`, "tools"},
 	} {
 		t.Run(c.method, func(t *testing.T) {
+			method, isOwn := strings.CutPrefix(c.method, "own ")
 			var items pipeline.HiddenItems
 			hidden := []string{"evil"}
 			guard := stage(func(context.Context, *mcp.Message) (pipeline.Verdict, error) {
@@ -535,8 +537,8 @@ func TestListWithHiddenItem(t *testing.T) {
 			j := &judged{t: t}
 			j.pipeline = pipeline.New(&j.log, pipeline.Options{Allowances: &j.allowances,
 				HiddenItems: &items}, judge("guard", guard))
-			m := list(t, c.method, c.result)
-			m.Server, m.Principal = "files", identity.FromID("ann")
+			m := list(t, method, c.result)
+			m.Server, m.Principal, m.Own = "files", identity.FromID("ann"), isOwn
 			_, o := j.pass(m)
 			item := ids(o)
 			if len(item) != 1 {

@@ -258,6 +258,38 @@ func TestPassOwn(t *testing.T) {
 	}
 }
 
+// An answer that Gatekit makes in the name of a server is inspected. It is recorded as Gatekit's
+// own unless a stage acts.
+func TestPassOwnInspected(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		config pipeline.StageConfig
+		want   string
+	}{
+		{"a stage allows it", pipeline.StageConfig{Stage: allow},
+			`answer {"tools":[{"name":"connect"}]}`},
+		{"a stage hides the tool", pipeline.StageConfig{Stage: hide("connect")},
+			`hide {"tools":[]}`},
+		{"a stage denies it", pipeline.StageConfig{Stage: always(pipeline.Verdict{})},
+			`deny nothing`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			rec := &record{}
+			tt.config.Name = "guard"
+			m := list(t, "tools/list", `{"tools":[{"name":"connect"}]}`)
+			passed, err := pipeline.New(rec, pipeline.Options{}, tt.config).PassOwnInspected(
+				t.Context(), m)
+			got := rec.last(t).Action + " nothing"
+			if err == nil {
+				got = rec.last(t).Action + " " + string(passed.Message().Body())
+			}
+			if got != tt.want {
+				t.Errorf("got %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
 func TestRecordEvent(t *testing.T) {
 	rec := &record{}
 	p := pipeline.New(rec, pipeline.Options{})

@@ -58,6 +58,7 @@ type itemID [16]byte
 // The kinds of items, as reasons name them.
 const (
 	kindTool     = "tool"
+	kindOwnTool  = "connect tool" // Gatekit's own tool of a server (Message.Own)
 	kindPrompt   = "prompt"
 	kindResource = "resource"
 	kindTemplate = "resource template"
@@ -79,6 +80,16 @@ func listKind(method string) string {
 		return kindSkill
 	}
 	return ""
+}
+
+// kindOf returns the kind of the items that m lists or uses, if it is kind for the server's own
+// items. Gatekit's own tool is apart: a stage that hides a server's tool of the same name does not
+// hide it, and does not show the server's tool if it shows this one.
+func kindOf(m *mcp.Message, kind string) string {
+	if m.Own && kind == kindTool {
+		return kindOwnTool
+	}
+	return kind
 }
 
 // itemUse is how a request uses an item.
@@ -144,6 +155,8 @@ func (h *HiddenItems) ListWith(id string) (principal, server, capability string,
 			switch key.kind {
 			case kindTool, kindPrompt, kindResource:
 				capability = key.kind + "s"
+			case kindOwnTool:
+				capability = "tools"
 			case kindTemplate:
 				capability = "resources"
 			}
@@ -165,7 +178,7 @@ func (h *HiddenItems) has(key listKey) bool {
 // ([Allowances]). judge returns false if there are too many hidden items to remember.
 func (h *HiddenItems) judge(stage string, m *mcp.Message, hide []string,
 	ids map[string]string) bool {
-	kind := listKind(m.Method)
+	kind := kindOf(m, listKind(m.Method))
 	key := listKey{stage, m.Principal.ID(), m.Server, kind}
 	// A list of templates is remembered even if no template is hidden: a later page may hide one.
 	if m.Kind != mcp.Response || kind == "" ||
@@ -395,7 +408,8 @@ func (p *Pipeline) denyHiddenUse(o *Outcome, used *[]usedAllowance) *DeniedError
 	}
 	for _, use := range usesOf(m.Method) {
 		for _, s := range p.hiders {
-			key := listKey{s.name, m.Principal.ID(), m.Server, use.kind}
+			kind := kindOf(m, use.kind)
+			key := listKey{s.name, m.Principal.ID(), m.Server, kind}
 			if !p.options.HiddenItems.has(key) || !s.wantsList(use.list, m.Server) {
 				continue
 			}
@@ -403,7 +417,7 @@ func (p *Pipeline) denyHiddenUse(o *Outcome, used *[]usedAllowance) *DeniedError
 			if !ok {
 				continue
 			}
-			reason := "the " + use.kind + " is hidden: the stage removed it from its list"
+			reason := "the " + kind + " is hidden: the stage removed it from its list"
 			if use.kind == kindTemplate && m.Method != "completion/complete" {
 				if p.options.RecordableNames.has(m.Server, name) {
 					continue // the resource is in a list itself

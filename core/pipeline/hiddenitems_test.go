@@ -340,3 +340,39 @@ func TestListJudgedLongestAgoIsForgotten(t *testing.T) {
 	judge(fit+3, 10_000)
 	wantForgotten(fit+4, 0, 2, 3)
 }
+
+// Gatekit's own tool of a server and a tool of the server that has the same name are two items: a
+// decision of a stage about one of them does not hold for the other.
+func TestOwnToolIsHiddenApart(t *testing.T) {
+	for _, isOwn := range []bool{true, false} {
+		h := &hideTest{t: t}
+		pass := func(m *mcp.Message, isOwn bool, names ...string) error {
+			m.Server, m.Own = "a", isOwn
+			return h.pass(m, pipeline.StageConfig{}, names...)
+		}
+		call := func(isOwn bool) error {
+			return pass(request(t, "tools/call", `{"name":"connect"}`, ""), isOwn)
+		}
+		tools := func() *mcp.Message {
+			return h.list("tools/list", `{"tools":[{"name":"connect"}]}`)
+		}
+		if err := pass(tools(), isOwn, "connect"); err != nil {
+			t.Fatal(err)
+		}
+		if err := pass(tools(), !isOwn); err != nil {
+			t.Fatal(err)
+		}
+		if call(isOwn) == nil || call(!isOwn) != nil {
+			t.Errorf("own is hidden: %v; a call of the hidden tool passes, or one of the other "+
+				"tool is denied", isOwn)
+		}
+		want := "the tool is hidden"
+		if isOwn {
+			want = "the connect tool is hidden"
+		}
+		call(isOwn)
+		if got := h.log.last(t).Reason; !strings.Contains(got, want) {
+			t.Errorf("got the reason %q, want one with %q", got, want)
+		}
+	}
+}

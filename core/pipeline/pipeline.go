@@ -81,6 +81,11 @@ func New(recorder Recorder, o Options, stages ...StageConfig) *Pipeline {
 // Pass inspects m, records the outcome and returns the message that may be forwarded. The error is
 // always a *DeniedError.
 func (p *Pipeline) Pass(ctx context.Context, m *mcp.Message) (Passed, error) {
+	return p.pass(ctx, m, "pass")
+}
+
+// pass is Pass. If no stage acts, the record has the given action.
+func (p *Pipeline) pass(ctx context.Context, m *mcp.Message, action string) (Passed, error) {
 	o := Outcome{Time: time.Now(), Before: m, After: m, Action: "pass", fullyInspected: true}
 	if err := checkRoutable(m); err != nil {
 		if m == nil {
@@ -96,6 +101,9 @@ func (p *Pipeline) Pass(ctx context.Context, m *mcp.Message) (Passed, error) {
 	}
 	if d == nil {
 		p.keepRedacted(&o)
+	}
+	if d == nil && o.Action == "pass" {
+		o.Action = action
 	}
 	passed, err := p.finish(ctx, o, answer, d)
 	if err == nil {
@@ -321,6 +329,12 @@ func summarize(steps []Step) (action, reason string) {
 // other messages.
 func (p *Pipeline) PassOwn(ctx context.Context, m *mcp.Message) Passed {
 	return p.passOwn(ctx, m, false)
+}
+
+// PassOwnInspected records m, an answer that Gatekit made in the name of a server, and lets it pass
+// if the stages do. The error is always a *DeniedError.
+func (p *Pipeline) PassOwnInspected(ctx context.Context, m *mcp.Message) (Passed, error) {
+	return p.pass(ctx, m, "answer")
 }
 
 // PassOwnQuoting is PassOwn for a message that quotes text of another message, which was not

@@ -77,8 +77,9 @@ func (s *server) start(context.Context) error {
 	s.Upstream = upstream.New(o)
 	if s.config.HasLogins() {
 		s.questions = &loginQuestions{Upstream: s.Upstream, name: s.config.Name,
-			credentials: s.credentials, patience: g.active.config.Limits.ReverseTimeout,
-			log: g.log, goroutines: taskgroup.New(), loggedIn: s.useLogin,
+			credentials: s.credentials, hasConnectTool: s.config.Auth.ConnectTool,
+			patience: g.active.config.Limits.ReverseTimeout,
+			log:      g.log, goroutines: taskgroup.New(), loggedIn: s.useLogin,
 			pages: g.pages.Load, pending: map[string]*pendingLogin{}}
 	}
 	return nil

@@ -32,6 +32,10 @@ type ServerAuth struct {
 	// Without an id, the same holds for Gatekit's own document below listen.public_url. Default:
 	// false.
 	Register bool `toml:"register"`
+	// ConnectTool adds the tool NAME__connect, with which users log in, to the list of tools of a
+	// principal who cannot list the server's tools without a login, with type = "oauth". Default:
+	// true.
+	ConnectTool bool `toml:"connect_tool"`
 	// Scopes holds scopes to ask for in addition to those that the server asks for. Default: none.
 	Scopes []string `toml:"scopes"`
 	// MaxScopes holds the only scopes that Gatekit asks for, whatever the server wants. Default:
@@ -44,7 +48,7 @@ type ServerAuth struct {
 	Client AuthClient `toml:"client"`
 }
 
-func (a *ServerAuth) setDefaults() { a.Type, a.Per = "headers", "principal" }
+func (a *ServerAuth) setDefaults() { a.Type, a.Per, a.ConnectTool = "headers", "principal", true }
 
 // AuthClient is [server.NAME.auth.client]: the client id of Gatekit at the authorization server,
 // and its secret or key.
@@ -91,7 +95,7 @@ func (l *loader) checkServerAuth(s *Server, n *node) {
 		l.errorf(n.lookup("url"), "server.%s.url sends tokens over http; use https", s.Name)
 	}
 	l.checkOneOf(&a.Per, at, name, "per", "principal", "gatekit")
-	for _, key := range []string{"per", "register"} {
+	for _, key := range []string{"per", "register", "connect_tool"} {
 		if at.has(key) && a.Type != "oauth" && !l.isUnknown(at, "type") {
 			l.errorf(at.lookup(key), `%s.%s needs type = "oauth"`, name, key)
 		}

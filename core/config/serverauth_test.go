@@ -76,6 +76,8 @@ func TestMistakesInServerCredentialsAreReported(t *testing.T) {
 			`7:1: server.a.auth.per needs type = "oauth"`},
 		{"register without oauth", authOf(https, typ, client, issuer, `register = true`),
 			`7:1: server.a.auth.register needs type = "oauth"`},
+		{"connect_tool without oauth", authOf(https, typ, client, issuer, `connect_tool = false`),
+			`7:1: server.a.auth.connect_tool needs type = "oauth"`},
 		{"a short key of the tokens", "[server.a]\nurl = \"" + https +
 			"\"\n[tokens]\nkey = \"short\"", `4:1: tokens.key has 5 bytes, and must be`},
 		{"an empty token folder", "[server.a]\nurl = \"" + https + "\"\n[tokens]\nfile = \"\"",

@@ -37,6 +37,9 @@ type Call struct {
 	// initialize is answered although some servers have not answered yet; false for all other
 	// requests
 	isPartialInitialize bool
+	// initialize or server/discover is answered even if no server has answered, because the user
+	// can log in to a server
+	isForLogin bool
 }
 
 // Run serves the request and returns the answer for the client, under the request's id: a result,
@@ -183,6 +186,9 @@ func (call *Call) dispatch(ctx context.Context) (pipeline.Passed, error) {
 	if err != nil {
 		return pipeline.Passed{}, err
 	}
+	if meth.Name == "tools/call" && name == connectTool && call.runsConnectTool(ctx, srv) {
+		return call.connect(ctx, srv)
+	}
 	if !call.settings.names.disabled && srv.lacksMethod(meth) {
 		lack := strings.TrimPrefix(meth.Capability, "extensions/")
 		if meth.Name == "resources/directory/read" {
@@ -315,11 +321,6 @@ func (call *Call) callServer(ctx context.Context, srv *sessionServer, m *mcp.Mes
 	if m.Method == "initialize" {
 		open = srv.open
 	}
-	server, err := open(ctx)
-	if err != nil {
-		return nil, err
-	}
-	call.noteAsked(srv)
 	h := &serverHandler{session: call.session, server: srv, client: call.client,
 		request: call.request, sent: passed.Message(), deadline: d,
 		intercept: intercept, wants: call.wants}
@@ -334,7 +335,7 @@ func (call *Call) callServer(ctx context.Context, srv *sessionServer, m *mcp.Mes
 		level, _ := passed.Message().Text("/level")
 		levelSet = call.session.setLogLevel(level)
 	}
-	raw, err := server.Call(ctx, passed, h)
+	raw, err := call.callOrLogIn(ctx, srv, open, passed, h)
 	levelSet(err == nil && raw.Kind == mcp.Response)
 	if m.Method == "resources/subscribe" && (err != nil || raw.Kind == mcp.Error) ||
 		m.Method == "resources/unsubscribe" && err == nil && raw.Kind == mcp.Response {

@@ -95,6 +95,9 @@ func (call *Call) errorAnswer(ctx context.Context, err error) pipeline.Passed {
 	case errors.As(err, &lack):
 		own = lack.toClient()
 	case errors.As(err, &unavailable):
+		if own = call.loginRequired(ctx, err); own != nil {
+			break
+		}
 		call.settings.Log.Warn("no answer from the server", "server", unavailable.Server,
 			"method", call.request.Method, "reason", unavailable.Reason, "error", unavailable.Err)
 		own = requestErrorf(mcp.CodeInternalError, "%s",

@@ -107,10 +107,9 @@ func (call *Call) initializeServers(ctx context.Context,
 		}
 	}
 	if call.isPartialInitialize {
-		call.session.mu.Lock()
-		call.session.declaredAhead = true
-		call.session.mu.Unlock()
+		call.session.noteDeclaredAhead()
 	}
+	call.declareForLogin(parts)
 	return call.mergeParts(ctx, parts, call.mergeServerInfo)
 }
 

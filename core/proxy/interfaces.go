@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"time"
 
 	"gatekit/core/identity"
 	"gatekit/core/mcp"
@@ -83,6 +84,37 @@ type Upstream interface {
 	// like a server of o.Revision, whatever revision the configured server speaks.
 	Open(ctx context.Context, o OpenOptions, feed Handler) (Server, error)
 }
+
+// LoginUpstream is an Upstream at which users log in. An Upstream may implement it.
+type LoginUpstream interface {
+	Upstream
+	// NeedsLogin reports whether an error of Open or Call means that the principal must log in
+	// first. The server has not run the request.
+	NeedsLogin(err error) bool
+	// BeginLogin begins a login of the principal and returns it. If a login of the principal is
+	// under way, or has succeeded since the given time, BeginLogin returns this login. It returns
+	// ErrCannotAsk if Gatekit has no page for the principal.
+	BeginLogin(ctx context.Context, who *identity.Principal, since time.Time) (Login, error)
+	// HasConnectTool reports whether the list of tools has Gatekit's own tool to log in, while the
+	// server cannot be listed without a login.
+	HasConnectTool() bool
+	// Patience returns how long a call waits for a login.
+	Patience() time.Duration
+}
+
+// Login is a login that has begun.
+type Login interface {
+	// Page returns the page that the user must open, and a text about it for the user. The page has
+	// no credential.
+	Page() (url, text string)
+	// Done returns a channel that is closed when the login is over.
+	Done() <-chan struct{}
+	// Err returns nil if the user has logged in. It must not be called before the login is over.
+	Err() error
+}
+
+// ErrCannotAsk reports that there is no page at which a principal can log in.
+var ErrCannotAsk = errors.New("there is no page at which the principal can log in")
 
 // OpenOptions describe the session that a server is opened for.
 type OpenOptions struct {

@@ -42,6 +42,7 @@ func (call *Call) broadcast(ctx context.Context, meth mcp.Method) (pipeline.Pass
 	case meth.ItemsPointer != "":
 		return call.listAnswer(ctx, meth, parts, start)
 	case meth.Name == "server/discover":
+		call.declareForLogin(parts)
 		versions := make([][]byte, 0, 5)
 		for _, r := range mcp.Revisions() {
 			versions = append(versions, mcp.Quote(r))
@@ -251,7 +252,7 @@ func (call *Call) ask(a *askedServer, meth mcp.Method) {
 		return
 	}
 	srv.endLateAnswer(meth.Name)
-	if err == nil && len(part.answers) > 0 {
+	if len(part.answers) > 0 && (err == nil || call.needsLogin(part)) {
 		call.announceLate(call.session.backgroundContext, srv, meth)
 	}
 }
@@ -292,8 +293,13 @@ func (call *Call) fetchPages(ctx context.Context, srv *sessionServer, meth mcp.M
 	page, sentCursor, items, size := first, "", 0, 0
 	for n := 1; ; n++ {
 		answer, err := call.callOneOfSeveral(ctx, srv, page, d)
-		if err != nil {
+		switch isTools := meth.Name == "tools/list"; {
+		case isTools && n == 1 && call.connectToolOf(srv, err) != nil:
+			return call.publishConnectTool(ctx, srv, page, a, err)
+		case err != nil:
 			return err
+		case isTools && answer.Message().Kind == mcp.Response:
+			srv.noteTools(ownerServer)
 		}
 		m := answer.Message()
 		if err := p.add(answer); err != nil || meth.ItemsPointer == "" {

@@ -95,7 +95,7 @@ func (call *Call) mergeParts(ctx context.Context, parts []serverPart,
 			good = append(good, &parts[i])
 		}
 	}
-	if len(good) == 0 {
+	if len(good) == 0 && !call.isForLogin {
 		return call.allFailed(ctx, parts)
 	}
 	members, err := merge(good)
@@ -117,11 +117,8 @@ func (call *Call) allFailed(ctx context.Context, parts []serverPart) (pipeline.P
 	bad := failedParts(parts)
 	if meth, _ := mcp.LookupMethod(call.request.Method); meth.ItemsPointer != "" &&
 		call.isListEmpty(parts, bad) {
-		members := []member{listField(meth.ItemsPointer[1:], nil)}
-		if _, ok := call.request.Get(mcp.PointerProtocolVersion); ok { // since 2026-07-28
-			members = append(members, textField("resultType", "complete"),
-				field("ttlMs", []byte("0")), textField("cacheScope", "private"))
-		}
+		members := append([]member{listField(meth.ItemsPointer[1:], nil)},
+			call.uncachedMembers()...)
 		return call.ownResult(ctx, object(withPartial(members, parts)...)), nil
 	}
 	if len(bad) == 0 {
@@ -145,12 +142,16 @@ func (call *Call) allFailed(ctx context.Context, parts []serverPart) (pipeline.P
 }
 
 // isListEmpty reports whether the client gets an empty list, and no error, when no server gave an
-// answer. bad are the failed parts. The client gets an empty list in two cases: some servers do not
-// have the feature, and all parts in bad are late; or no server has the feature, but Gatekit
-// declared the feature to the client before all servers had answered initialize.
+// answer. bad are the failed parts. The client gets an empty list in three cases: some servers do
+// not have the feature, and all parts in bad are late; all parts in bad need a login, for which the
+// list of tools has a tool; or no server has the feature, but Gatekit declared the feature to the
+// client before all servers had answered initialize.
 func (call *Call) isListEmpty(parts, bad []serverPart) bool {
 	if len(bad) == 0 {
 		return call.session.hasDeclaredAhead()
+	}
+	if !slices.ContainsFunc(bad, func(p serverPart) bool { return !call.needsLogin(p) }) {
+		return true
 	}
 	return len(bad) < len(parts) && !slices.ContainsFunc(bad, func(p serverPart) bool {
 		return !p.isLate

@@ -241,6 +241,14 @@ func (s *Session) hasDeclaredAhead() bool {
 	return s.declaredAhead
 }
 
+// noteDeclaredAhead notes that the client is told of all features before it is known which features
+// the servers have.
+func (s *Session) noteDeclaredAhead() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.declaredAhead = true
+}
+
 // server returns the session's server of that name, or nil.
 func (s *Session) server(server string) *sessionServer {
 	s.mu.Lock()
@@ -331,7 +339,7 @@ func (s *Session) useNewCredentials(server string) {
 	srv := s.servers[server]
 	s.mu.Unlock()
 	if srv != nil {
-		s.runInBackground(srv.useNewCredentials)
+		srv.useNewCredentials()
 	}
 }
 

@@ -39,6 +39,11 @@ type sessionServer struct {
 	initializedSent chan struct{}
 	// methods of the lists that the server is still asked for in the background
 	lateLists map[string]bool
+	// the login that the client was told of with an error; nil if none is under way
+	elicitation *urlElicitation
+	// closed when initialize has been repeated with new credentials; nil if it need not be
+	reopened         chan struct{}
+	connectToolOwner toolOwner
 }
 
 func newSessionServer(s *Session, conf *ServerConfig) *sessionServer {
@@ -110,8 +115,21 @@ func (srv *sessionServer) openInitialized(ctx context.Context) (Server, error) {
 		return nil, context.Cause(ctx)
 	}
 	srv.mu.Lock()
-	state := srv.state
+	state, reopened := srv.state, srv.reopened
 	srv.mu.Unlock()
+	if reopened != nil {
+		timeout := time.NewTimer(initializeWait)
+		defer timeout.Stop()
+		select {
+		case <-reopened:
+		case <-timeout.C:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		srv.mu.Lock()
+		state = srv.state
+		srv.mu.Unlock()
+	}
 	switch state.phase {
 	case phaseUninitialized, phaseInitializing:
 		return nil, srv.unavailable("it is still starting")
@@ -138,6 +156,11 @@ func (srv *sessionServer) noteInitializeAnswer(answer *mcp.Message, err error) {
 	defer srv.endFirstAttempt()
 	srv.mu.Lock()
 	defer srv.mu.Unlock()
+	// If the credentials have changed during the attempt, another one follows at once.
+	if srv.reopened != nil && (err == nil || len(srv.retryNow) == 0) {
+		close(srv.reopened)
+		srv.reopened = nil
+	}
 	if err != nil {
 		srv.state.fail(err)
 		return
@@ -300,16 +323,23 @@ func (srv *sessionServer) initializeLate(ctx context.Context) {
 }
 
 // useNewCredentials notes that the server may now accept or refuse requests that it treated
-// differently before. A failed initialize is repeated at once. Otherwise the client is notified
-// that lists changed.
-func (srv *sessionServer) useNewCredentials(ctx context.Context) {
+// differently before. A failed initialize is repeated at once, and calls wait for the new attempt.
+// Otherwise the client is notified that lists changed. useNewCredentials does not wait.
+func (srv *sessionServer) useNewCredentials() {
 	if srv.pendingInitialize() == nil {
-		srv.session.announceListChanges(ctx, srv)
+		srv.session.runInBackground(func(ctx context.Context) {
+			srv.session.announceListChanges(ctx, srv)
+		})
 		return
 	}
+	srv.mu.Lock()
+	defer srv.mu.Unlock()
 	select {
 	case srv.retryNow <- struct{}{}:
 	default:
+	}
+	if srv.reopened == nil && srv.state.phase != phaseUninitialized {
+		srv.reopened = make(chan struct{})
 	}
 }
 
@@ -432,6 +462,10 @@ func (srv *sessionServer) close() error {
 	server := srv.server
 	srv.server = nil
 	srv.state.close()
+	if srv.reopened != nil {
+		close(srv.reopened)
+		srv.reopened = nil
+	}
 	srv.mu.Unlock()
 	srv.endFirstAttempt()
 	if server == nil {

@@ -16,7 +16,7 @@ import (
 
 // newAuthenticator returns what authenticates the clients of the HTTP listener. It returns nil if
 // the configuration has no [listen.auth]: then every client is the one local user. The function
-// keepTokens reports whether the last tokens of clients are kept; it may be nil.
+// keepTokens reports whether principals keep their access tokens; it may be nil.
 func newAuthenticator(c *config.Config, revoked *auth.Revocations, keepTokens func() bool,
 	log *slog.Logger) (*auth.Authenticator, error) {
 	from := c.Listen.Auth
@@ -41,15 +41,6 @@ func newAuthenticator(c *config.Config, revoked *auth.Revocations, keepTokens fu
 		o.Certificates = &auth.Certificates{Subject: m.Subject, Trust: m.Trust}
 	}
 	return auth.New(o)
-}
-
-// lastToken returns the last access token of a principal, or "" if there is none.
-func (g *gateway) lastToken(principal string) string {
-	a := g.auth.Load()
-	if a == nil {
-		return ""
-	}
-	return a.LastToken(principal)
 }
 
 // authIssuer returns an issuer as package auth wants it.

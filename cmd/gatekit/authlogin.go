@@ -53,7 +53,7 @@ func (l *loginCommand) open(p *program, cmd *cobra.Command, name string) error {
 	if l.server, err = serverWithLogins(l.c, name); err != nil {
 		return err
 	}
-	l.tokens, err = newCredentials(l.server, l.c, nil, loginRecorder(l.c, name, cmd.CommandPath()))
+	l.tokens, err = newCredentials(l.server, l.c, loginRecorder(l.c, name, cmd.CommandPath()))
 	return err
 }
 

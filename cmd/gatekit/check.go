@@ -436,7 +436,7 @@ func (p *program) openServer(ctx context.Context, s config.Server,
 	if s.HasLogins() { // a login may have to be refreshed
 		event = loginRecorder(c, s.Name, "gatekit check or gatekit pin")
 	}
-	tokens, err := newCredentials(s, c, nil, event)
+	tokens, err := newCredentials(s, c, event)
 	if err != nil {
 		return nil, err
 	}

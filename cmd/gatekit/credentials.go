@@ -12,9 +12,8 @@ import (
 	"gatekit/transport/tokenstore"
 )
 
-// newCredentials returns the credentials for a server, or nil if the server needs no tokens. The
-// function subject returns the last access token of a principal, for exchanges. It may be nil.
-func newCredentials(s config.Server, c *config.Config, subject func(principal string) string,
+// newCredentials returns the credentials for a server, or nil if the server needs no tokens.
+func newCredentials(s config.Server, c *config.Config,
 	event func(principal, action, reason string, err error) error) (*credentials.Server, error) {
 	if s.Auth == nil || s.Auth.Type == "headers" {
 		return nil, nil
@@ -63,7 +62,6 @@ func newCredentials(s config.Server, c *config.Config, subject func(principal st
 			Key: []byte(a.Client.Key)},
 		Issuer:    a.Issuer,
 		Audience:  a.Audience,
-		Subject:   subject,
 		Scopes:    a.Scopes,
 		MaxScopes: a.MaxScopes,
 		HTTP:      client,

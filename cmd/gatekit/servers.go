@@ -50,7 +50,7 @@ func (s *server) start(context.Context) error {
 		g.exchanges.Store(true)
 	}
 	var err error
-	if s.credentials, err = newCredentials(s.config, g.active.config, g.lastToken, func(principal,
+	if s.credentials, err = newCredentials(s.config, g.active.config, func(principal,
 		action, reason string, err error) error {
 		return g.recording.credentialsEvent(s.config.Name, principal, action, reason, err)
 	}); err != nil {

@@ -58,6 +58,9 @@ const MaxIDBytes = 1024
 type Principal struct {
 	id string
 	a  Attributes
+	// returns the access token; nil if it is not kept. As a function, it is in no text that a
+	// Principal is formatted to.
+	token func() string
 }
 
 // New returns the principal that the attributes describe. It keeps no memory of a. Its ID is
@@ -109,7 +112,7 @@ func New(a Attributes) (*Principal, error) {
 	}
 	a.Scopes, a.Groups, a.Claims = slices.Clone(a.Scopes), slices.Clone(a.Groups),
 		slices.Clone(a.Claims)
-	return &Principal{id, a}, nil
+	return &Principal{id: id, a: a}, nil
 }
 
 // FromID returns a principal of which only the ID is known, such as the principal of an audit
@@ -183,6 +186,23 @@ func (p *Principal) Issued() time.Time { return p.attributes().Issued }
 // Expiry returns the time after which the principal's proof is no longer valid. The zero time means
 // never.
 func (p *Principal) Expiry() time.Time { return p.attributes().Expiry }
+
+// WithToken returns a copy of p, which must not be nil, that has the access token with which it was
+// authenticated.
+func (p *Principal) WithToken(token string) *Principal {
+	c := *p
+	c.token = func() string { return token }
+	return &c
+}
+
+// Token returns the access token with which the principal was authenticated, or "" if it is not
+// kept or has expired. It is a secret: only the issuer of the token may get it.
+func (p *Principal) Token() string {
+	if p == nil || p.token == nil || !p.a.Expiry.IsZero() && !time.Now().Before(p.a.Expiry) {
+		return ""
+	}
+	return p.token()
+}
 
 // HasScope reports whether the access token has the scope.
 func (p *Principal) HasScope(scope string) bool { return slices.Contains(p.Scopes(), scope) }

@@ -1,10 +1,14 @@
 package upstream
 
-import "gatekit/core/identity"
+import (
+	"gatekit/core/identity"
+	"gatekit/core/mcp"
+)
 
 // Authenticated is an HTTP whose requests need the credentials of a principal. An HTTP may
-// implement it. Then a session uses the HTTP that As returns for the principal of its client, and
-// no other principal uses that HTTP.
+// implement it. Then a message is sent with the HTTP that As returns for the principal of the
+// client's request, who has the token of that request. What belongs to no request is sent with the
+// HTTP for the principal that opened the session, or for that of the session's latest message.
 type Authenticated interface {
 	HTTP
 	As(p *identity.Principal) HTTP
@@ -27,6 +31,15 @@ func (e *CredentialsError) Error() string {
 	return e.Reason
 }
 func (e *CredentialsError) Unwrap() error { return e.Err }
+
+// httpOf returns the HTTP for a message of a session: with the credentials of the request that the
+// message belongs to, if it is one of the session's principal.
+func (o *Options) httpOf(m *mcp.Message, session *identity.Principal) HTTP {
+	if m.Principal != nil && m.Principal.ID() == session.ID() {
+		return o.httpFor(m.Principal)
+	}
+	return o.httpFor(session)
+}
 
 // httpFor returns the HTTP whose requests have the credentials of a principal, if they need any.
 func (o *Options) httpFor(p *identity.Principal) HTTP {

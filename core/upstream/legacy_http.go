@@ -26,7 +26,6 @@ const streamTimeout = 3 * time.Second
 // request fails. legacy_http_calls.go has the functions that send requests and read streams.
 type legacyHTTP struct {
 	name       string // of the server
-	http       HTTP
 	limits     mcp.Limits
 	log        *slog.Logger
 	observer   Observer      // may be nil
@@ -43,6 +42,7 @@ type legacyHTTP struct {
 	fault  error         // why the connection is gone; read it after gone is closed
 
 	mu      sync.Mutex
+	http    HTTP   // for the latest message
 	session string // the session's id; "" when the server gives none
 	version string // the negotiated revision; "" before initialize was answered
 	// the session's stream has been requested; answers may come on it
@@ -60,6 +60,23 @@ func newLegacyHTTP(o *Options, q *orderedQueue, client proxy.OpenOptions,
 		log: o.Log, observer: o.Observer, queue: q, feed: feed, goroutines: taskgroup.New(),
 		records: recorder{o, client.Session, client.Principal},
 		gone:    make(chan struct{}), requests: newServerRequests(o.ReverseRequests)}
+}
+
+// httpOf returns the HTTP for a message. What belongs to no request, such as the session's stream,
+// is sent with the HTTP for the latest message: the credentials of older ones may have expired.
+func (l *legacyHTTP) httpOf(o Outgoing) HTTP {
+	http := l.records.opts.httpOf(o.m, l.records.principal)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.http = http
+	return http
+}
+
+// latestHTTP returns the HTTP for what belongs to no request.
+func (l *legacyHTTP) latestHTTP() HTTP {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.http
 }
 
 // header returns the header of a request. It holds the session's id and the revision, if they are
@@ -159,7 +176,7 @@ func (l *legacyHTTP) Close() error {
 	l.mu.Lock()
 	l.session = "" // one DELETE is enough
 	l.mu.Unlock()
-	a, err := l.http.Delete(ctx, h)
+	a, err := l.latestHTTP().Delete(ctx, h)
 	switch {
 	case err != nil:
 		// The session then expires at the server.
@@ -176,7 +193,7 @@ func (l *legacyHTTP) post(ctx context.Context, o Outgoing) error {
 	if err != nil {
 		return err
 	}
-	a, err := l.http.Post(ctx, l.header(), o.parts()...)
+	a, err := l.httpOf(o).Post(ctx, l.header(), o.parts()...)
 	if err != nil {
 		return noResponse(l.name, err)
 	}

@@ -69,7 +69,7 @@ func (l *legacyHTTP) send(ctx context.Context, o Outgoing,
 
 // exchange posts a request and reads until it is answered.
 func (l *legacyHTTP) exchange(c *pendingCall, o Outgoing) (*mcp.Message, error) {
-	a, err := l.http.Post(c.ctx, l.header(), o.parts()...)
+	a, err := l.httpOf(o).Post(c.ctx, l.header(), o.parts()...)
 	if err != nil {
 		return nil, noResponse(l.name, err)
 	}
@@ -211,7 +211,7 @@ func (l *legacyHTTP) resume(c *pendingCall, p *streamPosition) (EventStream, err
 		p.failures++
 		h := l.header()
 		h.Set(mcp.HeaderLastEventID, p.lastEvent)
-		a, err := l.http.Get(c.ctx, h)
+		a, err := l.latestHTTP().Get(c.ctx, h)
 		switch {
 		case err != nil:
 			last = noResponse(l.name, err)
@@ -249,7 +249,7 @@ func (l *legacyHTTP) listen(ctx context.Context, answered func()) {
 		if position.lastEvent != "" {
 			h.Set(mcp.HeaderLastEventID, position.lastEvent)
 		}
-		a, err := l.http.Get(ctx, h)
+		a, err := l.latestHTTP().Get(ctx, h)
 		answered()
 		switch {
 		case ctx.Err() != nil:

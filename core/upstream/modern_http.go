@@ -17,7 +17,6 @@ const maxToolPages = 100
 // each other: each has its own stream, and closing the stream cancels the request.
 type modernHTTP struct {
 	opts      *Options
-	http      HTTP   // with the credentials of the principal
 	doubt     func() // called when the server does not behave like a modern server
 	calls     callTable
 	arguments *argumentHeaders
@@ -29,7 +28,7 @@ type modernHTTP struct {
 
 func newModernHTTP(o *Options, principal *identity.Principal, doubt func()) *modernHTTP {
 	return &modernHTTP{records: recorder{opts: o, principal: principal},
-		opts: o, http: o.httpFor(principal), doubt: doubt, arguments: newArgumentHeaders()}
+		opts: o, doubt: doubt, arguments: newArgumentHeaders()}
 }
 
 // send sends a request and waits for its answer. A server that answers with a header mismatch has
@@ -114,7 +113,7 @@ func (h *modernHTTP) exchange(c *pendingCall, o Outgoing,
 	if err != nil {
 		return nil, err
 	}
-	a, err := h.http.Post(c.ctx, header, o.parts()...)
+	a, err := h.opts.httpOf(o.m, h.records.principal).Post(c.ctx, header, o.parts()...)
 	if err != nil {
 		return nil, noResponse(name, err)
 	}
@@ -201,7 +200,7 @@ func (h *modernHTTP) notify(ctx context.Context, o Outgoing) error {
 	if header.Get(mcp.HeaderProtocolVersion) == "" {
 		header.Set(mcp.HeaderProtocolVersion, mcp.Modern.Revisions()[0])
 	}
-	a, err := h.http.Post(ctx, header, o.parts()...)
+	a, err := h.opts.httpOf(o.m, h.records.principal).Post(ctx, header, o.parts()...)
 	if err != nil {
 		return noResponse(h.opts.Name, err)
 	}

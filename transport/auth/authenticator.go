@@ -31,8 +31,8 @@ type Options struct {
 	// Anonymous accepts requests without credential from loopback addresses, as local:anonymous.
 	Anonymous bool
 
-	// KeepTokens, if not nil, reports whether the last access token of each principal is kept in
-	// memory, for LastToken.
+	// KeepTokens, if not nil, reports whether principals keep their access token
+	// (identity.Principal.Token).
 	KeepTokens func() bool
 
 	Revocations *Revocations // nil: none
@@ -50,17 +50,7 @@ type Authenticator struct {
 	metadata    *Metadata
 	metadataURL string
 	verified    verifiedTokens
-	last        cache[string, lastToken] // by the ID of the principal
 }
-
-// lastToken is the access token with which a principal sent its last request.
-type lastToken struct {
-	token  string
-	expiry time.Time
-}
-
-// isGood reports whether the token still counts.
-func (t lastToken) isGood(now time.Time) bool { return now.Before(t.expiry) }
 
 // New returns an Authenticator. Run must be called for the keys of issuers.
 func New(o Options) (*Authenticator, error) {
@@ -69,7 +59,6 @@ func New(o Options) (*Authenticator, error) {
 	}
 	a := &Authenticator{o: o, issuers: map[string]*issuer{},
 		verified:    verifiedTokens{size: cacheSize},
-		last:        cache[string, lastToken]{size: cacheSize},
 		takesTokens: len(o.Issuers)+len(o.Tokens) > 0}
 	for _, i := range o.Issuers {
 		one, err := newIssuer(i, o.Skew, o.Log)
@@ -204,16 +193,9 @@ func (a *Authenticator) bearer(ctx context.Context, token string) (*identity.Pri
 	}
 	p, refused := a.withScopes(v.principal)
 	if refused == nil && a.o.KeepTokens != nil && a.o.KeepTokens() {
-		a.last.add(p.ID(), lastToken{token, p.Expiry()})
+		p = p.WithToken(token)
 	}
 	return p, refused
-}
-
-// LastToken returns the access token of the last request that a principal sent, if it still counts.
-// Without such a token, or without Options.KeepTokens, it returns "". Only the issuer of
-// the token may get it.
-func (a *Authenticator) LastToken(principal string) string {
-	return a.last.find(principal, time.Now()).token
 }
 
 // choose returns the issuer of a token, and the token if it is a JWT.

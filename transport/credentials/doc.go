@@ -17,7 +17,8 @@
 //   - A token is only sent to the server that it was issued for, and only in requests of the
 //     principal that it was issued to.
 //   - The access token of a client is only sent to the authorization server that issued it, for
-//     [Exchange], and never to a server.
+//     [Exchange], and never to a server. A token that was issued in exchange for it is only used
+//     for requests that came with the same access token.
 //   - Metadata is only used if its resource is the server's URL, and if its issuer is the issuer
 //     that was asked for, byte for byte. If a document fails a check, no other place is tried.
 //   - Every request for a token names the server as its resource (RFC 8707).

@@ -16,15 +16,12 @@ import (
 // accessTokenType identifies access tokens in an exchange (RFC 8693, section 3).
 const accessTokenType = "urn:ietf:params:oauth:token-type:access_token"
 
-// exchange exchanges the access token of a principal for one that is for the server. The principal
+// exchange exchanges the access token of a request for one that is for the server. The principal
 // must be one of the authorization server's own: no other one gets its token.
-func (s *Server) exchange(ctx context.Context, key string,
+func (s *Server) exchange(ctx context.Context, l *login,
 	wanted []string) (*tokenstore.Record, error) {
-	subject := ""
-	if strings.HasPrefix(key, s.o.Issuer+"#") && s.o.Subject != nil {
-		subject = s.o.Subject(key)
-	}
-	if subject == "" {
+	key, subject := l.key, l.subject
+	if !strings.HasPrefix(key, s.o.Issuer+"#") || subject == "" {
 		return nil, &upstream.CredentialsError{Reason: fmt.Sprintf("it is asked with a token in "+
 			"exchange for yours, and you have no access token of %s", s.o.Issuer)}
 	}

@@ -20,12 +20,10 @@ const (
 	accessTokenType = "urn:ietf:params:oauth:token-type:access_token"
 )
 
-// exchanging returns the options for exchanges. The last token of each principal is "of-" and its
-// id.
+// exchanging returns the options for exchanges.
 func (w *world) exchanging() credentials.Options {
 	o := w.options(credentials.Exchange)
 	o.Issuer, o.Audience = w.auth.URL, "box"
-	o.Subject = func(principal string) string { return "of-" + principal }
 	return o
 }
 
@@ -46,14 +44,21 @@ func (w *world) issueExchanged(change map[string]any) {
 	}
 }
 
-// callAs posts a message as a subject of an issuer, and returns the body of the answer.
+// callAs posts a message as a subject of an issuer, whose access token is "of-" and its id, and
+// returns the body of the answer.
 func callAs(t *testing.T, w *world, s *credentials.Server, issuer, subject string) (string, error) {
+	return callWith(t, w, s, issuer, subject, "of-"+issuer+"#"+subject)
+}
+
+// callWith is callAs for a request with another access token.
+func callWith(t *testing.T, w *world, s *credentials.Server, issuer, subject,
+	token string) (string, error) {
 	who, err := identity.New(identity.Attributes{Method: identity.JWT, Issuer: issuer,
 		Subject: subject})
 	if err != nil {
 		t.Error(err)
 	}
-	response, err := s.Over(plainHTTP{w.url()}).As(who).Post(t.Context(), http.Header{
+	response, err := s.Over(plainHTTP{w.url()}).As(who.WithToken(token)).Post(t.Context(), http.Header{
 		"Authorization": {"Bearer of-the-client"}}, []byte(`{"jsonrpc":"2.0"}`))
 	if err != nil {
 		return "", err
@@ -106,6 +111,35 @@ func TestTokensAreExchangedForEachPrincipal(t *testing.T) {
 	}
 }
 
+// Two clients of one user have tokens with different rights. A request only gets a token in exchange
+// for its own, whichever request came before, and whoever waits at the same time.
+func TestEachRequestExchangesItsOwnToken(t *testing.T) {
+	w := newWorld(t)
+	w.issueExchanged(nil)
+	s := open(t, w.exchanging())
+	var wg sync.WaitGroup
+	for i := range 40 {
+		token := []string{"of-editor", "of-admin"}[i%2]
+		wg.Go(func() {
+			got, err := callWith(t, w, s, w.auth.URL, "ann", token)
+			if err != nil || !strings.HasPrefix(got, `{"token":"for-`+token+"-") {
+				t.Errorf("a request with %s was sent as %s, %v", token, got, err)
+			}
+		})
+	}
+	wg.Wait()
+	if forms, _, _ := w.snapshot(); len(forms) != 2 {
+		t.Errorf("got %d exchanges, want one for each token", len(forms))
+	}
+	s.Forget(w.auth.URL + "#ann")
+	for _, token := range []string{"of-editor", "of-admin"} {
+		callWith(t, w, s, w.auth.URL, "ann", token)
+	}
+	if forms, _, _ := w.snapshot(); len(forms) != 4 {
+		t.Errorf("got %d exchanges after all tokens of the user were forgotten, want 4", len(forms))
+	}
+}
+
 func TestScopesOfAnExchangeAreWidened(t *testing.T) {
 	w := newWorld(t)
 	w.issueExchanged(nil)
@@ -122,6 +156,7 @@ func TestScopesOfAnExchangeAreWidened(t *testing.T) {
 func TestExchangeIsRefused(t *testing.T) {
 	for _, c := range []struct {
 		name, issuer string // of the principal; "" for the authorization server
+		subject      string // "" for ann; nobody has no token
 		change       map[string]any
 		edit         func(w *world, o *credentials.Options)
 		want         string // the error
@@ -131,9 +166,7 @@ func TestExchangeIsRefused(t *testing.T) {
 		{name: "a principal of another issuer", issuer: "https://other.example",
 			want: "no access token of"},
 		{name: "a principal of a longer issuer", issuer: "/", want: "no access token of"},
-		{name: "no token", edit: func(_ *world, o *credentials.Options) {
-			o.Subject = func(string) string { return "" }
-		}, want: "no access token of"},
+		{name: "no token", subject: "nobody", want: "no access token of"},
 		{name: "the token itself", change: map[string]any{"access_token": "of-ISSUER#ann"},
 			want: "could not obtain", exchanges: 1, event: "rejected"},
 		{name: "an ID token", change: map[string]any{
@@ -168,7 +201,11 @@ func TestExchangeIsRefused(t *testing.T) {
 			if !strings.HasPrefix(issuer, "https:") {
 				issuer = w.auth.URL + issuer
 			}
-			got, err := callAs(t, w, open(t, o), issuer, "ann")
+			token := "of-" + issuer + "#ann"
+			if c.subject == "nobody" {
+				token = ""
+			}
+			got, err := callWith(t, w, open(t, o), issuer, "ann", token)
 			refused, ok := errors.AsType[*upstream.CredentialsError](err)
 			if !ok || refused.LoginNeeded || !strings.Contains(err.Error(), c.want) ||
 				strings.Contains(err.Error(), "of-") {

@@ -23,14 +23,14 @@ func (s *Server) Over(base upstream.HTTP) HTTP { return HTTP{base, s} }
 
 // As returns the connection of one principal.
 func (h HTTP) As(p *identity.Principal) upstream.HTTP {
-	return principalHTTP{h.HTTP, h.credentials, p.ID()}
+	return principalHTTP{h.HTTP, h.credentials, p}
 }
 
 // principalHTTP sends requests with the tokens of one principal. It implements upstream.HTTP.
 type principalHTTP struct {
 	base        upstream.HTTP
 	credentials *Server
-	principal   string
+	principal   *identity.Principal
 }
 
 // Post implements upstream.HTTP.
@@ -86,7 +86,7 @@ func (h principalHTTP) send(ctx context.Context, header http.Header,
 			response.Events.Close()
 		}
 		if answered[response.Status] {
-			return nil, h.credentials.refusal(h.credentials.key(h.principal), response.Status)
+			return nil, h.credentials.refusal(h.credentials.key(h.principal.ID()), response.Status)
 		}
 		answered[response.Status] = true
 		if err := h.credentials.rejected(ctx, h.principal, token, response.Status,

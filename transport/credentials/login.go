@@ -242,10 +242,20 @@ func (s *Server) storeLogin(ctx context.Context, r *tokenstore.Record) (*tokenst
 // Forget drops the tokens of a principal from memory, because another process has stored or removed
 // a login.
 func (s *Server) Forget(principal string) {
-	l := s.login(s.key(principal))
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.access, l.replacing, l.widening = "", attempts{}, attempts{}
+	key := s.key(principal)
+	var known []*login // s.mu is taken after the lock of a login
+	s.mu.Lock()
+	for id, l := range s.logins {
+		if id.principal == key {
+			known = append(known, l)
+		}
+	}
+	s.mu.Unlock()
+	for _, l := range known {
+		l.mu.Lock()
+		l.access, l.replacing, l.widening = "", attempts{}, attempts{}
+		l.mu.Unlock()
+	}
 }
 
 // IsShared reports whether all principals share one login.

@@ -2,6 +2,7 @@ package credentials
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"gatekit/core/backoff"
+	"gatekit/core/identity"
 	"gatekit/core/taskgroup"
 	"gatekit/core/upstream"
 	"gatekit/transport/tokenstore"
@@ -64,10 +66,7 @@ type Options struct {
 	Issuer   string // of the authorization server; "" for the one of the server's metadata
 	// Audience is the name of the server at the authorization server, for Exchange; "" if the
 	// server's resource identifier is enough.
-	Audience string
-	// Subject returns the last access token of a principal, for Exchange. "" means that there is
-	// none. Only principals of Issuer are asked for.
-	Subject   func(principal string) string
+	Audience  string
 	Scopes    []string // to ask for beside the scopes that the server wants
 	MaxScopes []string // if not empty, no other scopes are asked for
 
@@ -102,11 +101,22 @@ type Server struct {
 	endpoints    *endpoints // nil if unknown
 	discoveredAt time.Time
 	issuer       string // the authorization server that was used first
-	logins       map[string]*login
+	logins       map[account]*login
+}
+
+// account identifies a login in this process.
+type account struct {
+	principal string // "" if all principals share the login
+	// digest of the access token that is exchanged, so that no request gets a token in exchange for
+	// the token of another request; zero for other grants
+	subject [sha256.Size]byte
 }
 
 // login is the state of one principal's login in this process.
 type login struct {
+	key     string // the principal, "" if all share the login
+	subject string // the access token that is exchanged
+
 	mu       sync.Mutex
 	access   string
 	goodTill time.Time // after it, the token is refreshed; zero if unknown
@@ -145,7 +155,7 @@ type flight struct {
 func New(o Options) *Server {
 	o.Shared = o.Shared || o.Grant == ClientCredentials
 	return &Server{o: o, goroutines: taskgroup.New(), issuer: o.Issuer,
-		logins: make(map[string]*login)}
+		logins: make(map[account]*login)}
 }
 
 // Close ends the requests that are under way and waits for them.
@@ -163,16 +173,22 @@ func (s *Server) id(key string) tokenstore.ID {
 	return tokenstore.ID{Kind: tokenstore.Login, Server: s.o.Name, Principal: key}
 }
 
-func (s *Server) login(key string) *login {
+// login returns the login that a request of a principal uses.
+func (s *Server) login(p *identity.Principal) *login {
+	id, subject := account{principal: s.key(p.ID())}, ""
+	if s.o.Grant == Exchange {
+		subject = p.Token()
+		id.subject = sha256.Sum256([]byte(subject))
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := s.logins[key]
+	l := s.logins[id]
 	if l == nil {
 		if len(s.logins) >= maxLogins {
 			s.forgetSome()
 		}
-		l = &login{}
-		s.logins[key] = l
+		l = &login{key: id.principal, subject: subject}
+		s.logins[id] = l
 	}
 	return l
 }
@@ -190,16 +206,15 @@ func (s *Server) forgetSome() {
 }
 
 // token returns a valid token of a principal. It returns "" if the server has not asked for one.
-func (s *Server) token(ctx context.Context, principal string) (string, error) {
-	key := s.key(principal)
-	l := s.login(key)
+func (s *Server) token(ctx context.Context, p *identity.Principal) (string, error) {
+	l := s.login(p)
 	l.mu.Lock()
 	if l.isUsable("") {
 		defer l.mu.Unlock()
 		return l.access, nil
 	}
 	l.mu.Unlock()
-	return s.obtain(ctx, key, l, "", nil)
+	return s.obtain(ctx, l, "", nil)
 }
 
 // goodTill returns when the token of a record is refreshed: some time before it expires.
@@ -220,7 +235,7 @@ func isBefore(t time.Time) bool { return t.IsZero() || time.Now().Before(t) }
 // obtain returns a token other than stale, which the server has rejected, with the wanted scopes.
 // All requests of a principal that want the same wait for one attempt. The attempt goes on if the
 // requests end: an answer that nobody reads would be a lost refresh token.
-func (s *Server) obtain(ctx context.Context, key string, l *login, stale string,
+func (s *Server) obtain(ctx context.Context, l *login, stale string,
 	wanted []string) (string, error) {
 	for {
 		l.mu.Lock()
@@ -239,7 +254,7 @@ func (s *Server) obtain(ctx context.Context, key string, l *login, stale string,
 			started := s.goroutines.Go(func(ctx context.Context) {
 				ctx, cancel := context.WithTimeout(ctx, obtainTimeout)
 				defer cancel()
-				s.fly(ctx, key, l, f, stale)
+				s.fly(ctx, l, f, stale)
 			})
 			if !started {
 				l.mu.Unlock()
@@ -272,7 +287,8 @@ func (l *login) isUsable(stale string) bool {
 }
 
 // fly makes one attempt to obtain a token, and publishes its result.
-func (s *Server) fly(ctx context.Context, key string, l *login, f *flight, stale string) {
+func (s *Server) fly(ctx context.Context, l *login, f *flight, stale string) {
+	key := l.key
 	l.mu.Lock()
 	isFirst := l.access == ""
 	l.mu.Unlock()
@@ -282,7 +298,7 @@ func (s *Server) fly(ctx context.Context, key string, l *login, f *flight, stale
 	case ClientCredentials:
 		r, err = s.clientCredentials(ctx, f.wanted, isFirst)
 	case Exchange:
-		r, err = s.exchange(ctx, key, f.wanted)
+		r, err = s.exchange(ctx, l, f.wanted)
 	default:
 		r, err = s.stored(ctx, key, f.wanted, stale)
 	}
@@ -588,10 +604,10 @@ func (s *Server) forgetEndpoints() {
 
 // rejected handles a 401 or 403 of the server. If it returns nil, the request can be repeated:
 // there is another token than used.
-func (s *Server) rejected(ctx context.Context, principal, used string, status int,
+func (s *Server) rejected(ctx context.Context, p *identity.Principal, used string, status int,
 	header http.Header) error {
-	key, c := s.key(principal), readChallenge(header)
-	l := s.login(key)
+	l, c := s.login(p), readChallenge(header)
+	key := l.key
 	var wanted []string
 	switch {
 	case status == http.StatusUnauthorized:
@@ -613,7 +629,7 @@ func (s *Server) rejected(ctx context.Context, principal, used string, status in
 	default:
 		return s.refusal(key, status)
 	}
-	next, err := s.obtain(ctx, key, l, used, wanted)
+	next, err := s.obtain(ctx, l, used, wanted)
 	if err == nil && (next == "" || next == used) {
 		err = s.refusal(key, status)
 	}

@@ -67,7 +67,7 @@ func TestConnectTool(t *testing.T) {
 				t.Errorf("the tool returned %s", got)
 			}
 			awaitChange(t, c, mark)
-			wantTools(t, c, "box__whoami")
+			wantTools(t, c, "box__scopes", "box__whoami")
 			wantUser(t, c, "ann")
 			g.WantRecords("to_client response tools/list box - answer",
 				"to_server request tools/call box connect pass",
@@ -118,7 +118,7 @@ func TestConnectToolReturnsALink(t *testing.T) {
 				t.Errorf("the last page is\n%s", last)
 			}
 			awaitChange(t, ann, mark)
-			wantTools(t, ann, "box__whoami")
+			wantTools(t, ann, "box__scopes", "box__whoami")
 			wantUser(t, ann, "ann")
 			c.gatekit.WantRecords("to_client response tools/call box connect answer")
 			wantHidden(t, c.gatekit, c.server, got)

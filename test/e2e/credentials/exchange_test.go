@@ -14,8 +14,14 @@ import (
 
 const gatekitResource = "https://gatekit.example/mcp"
 
-// accessToken logs a user in as a client of Gatekit does, and returns the access token.
+// accessToken logs a user in as the client editor does, and returns the access token.
 func (p *provider) accessToken(name string) string {
+	p.t.Helper()
+	return p.accessTokenOf("editor", name, "read")
+}
+
+// accessTokenOf logs a user in as a client does, and returns an access token with some scopes.
+func (p *provider) accessTokenOf(client, name, scope string) string {
 	p.t.Helper()
 	var answer struct {
 		DeviceCode  string `json:"device_code"`
@@ -26,14 +32,14 @@ func (p *provider) accessToken(name string) string {
 	}
 	post := func(path string, form url.Values) {
 		p.t.Helper()
-		form.Set("client_id", "editor")
+		form.Set("client_id", client)
 		form.Set("resource", gatekitResource)
 		r, err := http.PostForm(p.issuer+path, form)
 		if err := json.Unmarshal([]byte(p.read(r, err)), &answer); err != nil {
 			p.t.Fatal(err)
 		}
 	}
-	post("/device/auth", url.Values{"scope": {"read"}})
+	post("/device/auth", url.Values{"scope": {scope}})
 	p.enterCode(answer.Page, answer.UserCode, name)
 	post("/token", url.Values{"grant_type": {"urn:ietf:params:oauth:grant-type:device_code"},
 		"device_code": {answer.DeviceCode}})
@@ -51,20 +57,7 @@ func TestTokensOfClientsAreExchanged(t *testing.T) {
 			t.Run(era+" server, "+revision+" client", func(t *testing.T) {
 				a := startProvider(t, 3600)
 				p := protectedBy(t, a, era == "legacy")
-				dir := t.TempDir()
-				g := harness.StartHTTPIn(t, dir, fmt.Sprintf(`public_url = "https://gatekit.example"
-[[listen.auth.issuer]]
-issuer = %[1]q
-tokens = "introspection"
-introspect = { id = "server", secret = "server" }
-[server.box]
-url = %[2]q
-[server.box.auth]
-type = "exchange"
-issuer = %[1]q
-audience = "box"
-client = { id = "exchanger", secret = "s3cret-of-exchanger" }
-`, a.issuer, p.url()), stateIn(dir))
+				g := start(t, exchanging(a, p, ""))
 				clients, tokens := map[string]*mcptest.Client{}, map[string]bool{}
 				for _, name := range []string{"ann", "bob"} {
 					token := a.accessToken(name)
@@ -101,13 +94,50 @@ client = { id = "exchanger", secret = "s3cret-of-exchanger" }
 	}
 }
 
-// TestExchangeNeedsATokenOfTheIssuer has a client with a static token, which cannot be exchanged.
-func TestExchangeNeedsATokenOfTheIssuer(t *testing.T) {
-	a := startProvider(t, 3600)
-	p := protectedBy(t, a, false)
-	dir := t.TempDir()
-	token, table := staticToken(t, "ci")
-	g := harness.StartHTTPIn(t, dir, fmt.Sprintf(`public_url = "https://gatekit.example"
+// TestClientsOfOneUserKeepTheirRights has two clients of one user, whose tokens have different
+// scopes. Neither is sent to the server with the rights of the other.
+func TestClientsOfOneUserKeepTheirRights(t *testing.T) {
+	for _, era := range []string{"legacy", "modern"} {
+		for _, revision := range harness.Revisions {
+			t.Run(era+" server, "+revision+" client", func(t *testing.T) {
+				a := startProvider(t, 3600)
+				p := protectedBy(t, a, era == "legacy")
+				g := start(t, exchanging(a, p, ""))
+				ask := func(client, scope string) func() {
+					connection := mcptest.NewHTTP(g.URL)
+					connection.Header.Set("Authorization", "Bearer "+
+						a.accessTokenOf(client, "ann", scope))
+					c := mcptest.NewClient(connection, revision)
+					t.Cleanup(func() { c.Close() })
+					harness.Handshake(t, c)
+					return func() {
+						m, err := c.Tool(harness.Context(t), "box__scopes", `{}`)
+						if got := string(m.Result); err != nil || !strings.Contains(got,
+							"the scopes are "+scope+".") {
+							t.Errorf("%s got %s %s %v, want the scopes %s", client, got, m.Error,
+								err, scope)
+						}
+					}
+				}
+				editor, admin := ask("editor", "read"), ask("admin", "read write")
+				for range 3 {
+					editor()
+					admin()
+				}
+				g.WantRecords("to_client response tools/call box scopes pass")
+				if n := actions(g)[a.issuer+"#ann exchanged"]; n != 2 {
+					t.Errorf("got %d records of an exchange, want one for each client", n)
+				}
+				wantHidden(t, g, p)
+			})
+		}
+	}
+}
+
+// exchanging returns a configuration with a server that gets tokens in exchange for those of the
+// clients. tables are further tables.
+func exchanging(a *provider, p *protected, tables string) string {
+	return fmt.Sprintf(`public_url = "https://gatekit.example"
 [[listen.auth.issuer]]
 issuer = %[1]q
 tokens = "introspection"
@@ -120,7 +150,15 @@ type = "exchange"
 issuer = %[1]q
 audience = "box"
 client = { id = "exchanger", secret = "s3cret-of-exchanger" }
-`, a.issuer, p.url(), table)+harness.ScriptedServer("other"), stateIn(dir))
+`, a.issuer, p.url(), tables)
+}
+
+// TestExchangeNeedsATokenOfTheIssuer has a client with a static token, which cannot be exchanged.
+func TestExchangeNeedsATokenOfTheIssuer(t *testing.T) {
+	a := startProvider(t, 3600)
+	p := protectedBy(t, a, false)
+	token, table := staticToken(t, "ci")
+	g := start(t, exchanging(a, p, table)+harness.ScriptedServer("other"))
 	connection := mcptest.NewHTTP(g.URL)
 	connection.Header.Set("Authorization", "Bearer "+token)
 	c := mcptest.NewClient(connection, harness.Revisions[0])

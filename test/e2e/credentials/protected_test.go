@@ -72,6 +72,15 @@ func (p *protected) serve(keepsSessions bool, issuer string,
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{
 			Text: "you are " + info.UserID}}}, nil, nil
 	})
+	mcp.AddTool(s, &mcp.Tool{Name: "scopes"}, func(ctx context.Context, r *mcp.CallToolRequest,
+		_ struct{}) (*mcp.CallToolResult, any, error) {
+		info := auth.TokenInfoFromContext(ctx)
+		if r.Extra.TokenInfo != nil {
+			info = r.Extra.TokenInfo
+		}
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{
+			Text: "the scopes are " + strings.Join(info.Scopes, " ") + "."}}}, nil, nil
+	})
 	mux := http.NewServeMux()
 	p.server = httptest.NewServer(mux)
 	p.t.Cleanup(p.server.Close)

@@ -41,14 +41,14 @@ const provider = new Provider(issuer, {
       response_types: connect ? ['code'] : [],
       grant_types: connect ? ['authorization_code'] : [],
     },
-    {
-      client_id: 'editor', // a client of Gatekit
+    ...['editor', 'admin'].map((id) => ({
+      client_id: id, // a client of Gatekit
       token_endpoint_auth_method: 'none',
       application_type: 'native',
       redirect_uris: [],
       response_types: [],
       grant_types: ['urn:ietf:params:oauth:grant-type:device_code'],
-    },
+    })),
     {
       client_id: 'desktop', // a client of Gatekit with a browser
       token_endpoint_auth_method: 'none',
@@ -109,14 +109,15 @@ provider.registerGrantType(
     const subject = await provider.AccessToken.find(params.subject_token)
     if (!subject || params.audience !== 'box') throw new errors.InvalidGrant('unknown token')
     const { resource } = params
+    const scope = subject.scope.includes('write') ? 'read write' : 'read'
     const grant = new provider.Grant({ accountId: subject.accountId, clientId: client.clientId })
-    grant.addResourceScope(resource, 'read')
+    grant.addResourceScope(resource, scope)
     const token = new provider.AccessToken({
       accountId: subject.accountId,
       client,
       grantId: await grant.save(),
       gty: 'token_exchange',
-      scope: 'read',
+      scope,
     })
     const info = { scope: 'read write', audience: resource, accessTokenFormat: 'opaque' }
     token.resourceServer = new provider.ResourceServer(resource, { ...info, accessTokenTTL: 3600 })
@@ -125,7 +126,7 @@ provider.registerGrantType(
       issued_token_type: 'urn:ietf:params:oauth:token-type:access_token',
       token_type: 'Bearer',
       expires_in: token.expiration,
-      scope: 'read',
+      scope,
     }
   },
   ['subject_token', 'subject_token_type', 'requested_token_type', 'audience', 'resource', 'scope'],

@@ -33,6 +33,7 @@ type grants struct {
 	noNetwork     bool
 	listen        bool // see Settings
 	self          bool // this program may be executed
+	ownNetwork    bool // the process has a network namespace of its own
 	memory, files int  // limits of each process; 0 is none
 	strict        bool // also refuse system calls that Guard leaves to browsers and the like
 }
@@ -41,7 +42,8 @@ type grants struct {
 // folder. The first home folder is the one of the process.
 func newGrants(s Settings, l Launch, homes []string, private string) grants {
 	g := grants{list: s.Level == Guard, noNetwork: s.NoNetwork, listen: s.Listen,
-		self: l.Program == Self, strict: s.Level == Strict, memory: s.Memory, files: s.Files}
+		ownNetwork: len(s.Ports) > 0, self: l.Program == Self, strict: s.Level == Strict,
+		memory: s.Memory, files: s.Files}
 	for _, p := range l.Hidden {
 		g.hidden = append(g.hidden, places(p)...)
 	}

@@ -44,6 +44,7 @@ type rules struct {
 	filter  []unix.SockFilter // of seccomp
 
 	grants  grants
+	network *network // nil unless the process gets a network of its own
 	closed  []string // granted folders in which no file can be created
 	handled uint64   // the rights that need a grant
 	count   int
@@ -90,7 +91,7 @@ func newRules(g grants) (r *rules, abi int, notHeld []string, err error) {
 	}
 	if abi >= 9 {
 		r.handled |= unix.LANDLOCK_ACCESS_FS_RESOLVE_UNIX
-	} else if !g.noNetwork {
+	} else if !g.noNetwork && !g.ownNetwork {
 		notHeld = append(notHeld, "connections to Unix sockets (needs Landlock ABI 9)")
 	}
 	attr.Handled_access_fs = r.handled
@@ -217,8 +218,16 @@ func (r *rules) addFile(file int, path string, a access) error {
 
 func (r *rules) closedFolders() []string { return r.closed }
 
-func (r *rules) close() {
+func (r *rules) release() {
 	if r != nil {
 		r.file.Close() // again is harmless, and may happen at the same time
+		r.network.release()
+	}
+}
+
+func (r *rules) close() {
+	if r != nil {
+		r.file.Close()
+		r.network.close()
 	}
 }

@@ -5,22 +5,55 @@ package sandbox
 import (
 	"cmp"
 	"encoding/binary"
+	"fmt"
 	"os"
 	"slices"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
 	"gatekit/transport/sandbox/launcher"
 )
 
+// networkLauncher is the argv[0] of a process that sets up its network, and then becomes a process of
+// package launcher. It can start later than that package: it confines nothing.
+const networkLauncher = "gatekit-sandbox-network"
+
+func init() {
+	if len(os.Args) > 3 && os.Args[0] == networkLauncher {
+		err := becomeLauncher(os.Args[1], os.Args[2], os.Args[3:])
+		fmt.Fprintf(os.Stderr, "gatekit: set up the network of the server: %v\n", err)
+		os.Exit(126)
+	}
+}
+
+// becomeLauncher sets up the network and executes the launcher. It returns only if it fails.
+func becomeLauncher(socket, ports string, args []string) error {
+	number, err := strconv.Atoi(socket)
+	if err != nil {
+		return err
+	}
+	if err := openNetwork(number, ports); err != nil {
+		return err
+	}
+	return unix.Exec(Self, append([]string{launcher.Name}, args...), os.Environ())
+}
+
 // launch returns the command of a process that confines itself and executes a program.
 func (r *rules) launch(l Launch, program string, args []string) (string, string, []string,
 	[]*os.File) {
-	own := launcher.Settings{Ruleset: launcher.FirstFile + len(l.Files), Filter: encode(r.filter),
-		Memory: r.grants.memory, Files: r.grants.files}
+	ruleset := launcher.FirstFile + len(l.Files)
+	own := launcher.Settings{Ruleset: ruleset, Filter: encode(r.filter), Memory: r.grants.memory,
+		Files: r.grants.files}
 	argv := append([]string{cmp.Or(l.Name, program)}, args...)
-	return Self, launcher.Name, launcher.Arguments(own, program, argv),
-		append(slices.Clone(l.Files), r.file)
+	launchArgs := launcher.Arguments(own, program, argv)
+	files := append(slices.Clone(l.Files), r.file)
+	if r.network == nil {
+		return Self, launcher.Name, launchArgs, files
+	}
+	// The launcher closes the socket with the ruleset.
+	return Self, networkLauncher, append([]string{strconv.Itoa(ruleset + 1), r.network.ports},
+		launchArgs...), append(files, r.network.child)
 }
 
 // encode returns the bytes of an array of struct sock_filter.

@@ -56,6 +56,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // Level says how much a process may do.
@@ -79,6 +80,10 @@ type Settings struct {
 	// Listen allows stream sockets of Unix in spite of NoNetwork, but not to connect them. So the
 	// process can only wait for others to connect.
 	Listen bool
+	// Ports gives the process a network of its own, unless it is empty. All addresses of this
+	// network lead to the sockets of Network: for these ports of TCP, and for DNS. The process can
+	// open no sockets but those of TCP and UDP, and pairs of connected Unix sockets.
+	Ports []uint16
 	// Memory limits the private memory of each process, in bytes, and Files its open files. 0 is no
 	// limit of its own.
 	Memory, Files int
@@ -162,7 +167,10 @@ func New(s Settings, l Launch) (*Sandbox, error) {
 		b.made = makeFolders(l, homes[0])
 	}
 	b.grants = newGrants(s, l, homes, private)
-	if b.rules, b.ABI, b.NotHeld, err = newRules(b.grants); err != nil {
+	if b.rules, b.ABI, b.NotHeld, err = newRules(b.grants); err == nil {
+		b.rules.network, err = newNetwork(s.Ports)
+	}
+	if err != nil {
 		b.Close()
 		return nil, err
 	}
@@ -182,7 +190,36 @@ func (b *Sandbox) Launch(program string, args []string) (path, name string, laun
 }
 
 // Release closes the files of Launch, which the process has by now.
-func (b *Sandbox) Release() { b.rules.close() }
+func (b *Sandbox) Release() { b.rules.release() }
+
+// SetAttributes adds what a process with a network of its own needs to the attributes with which it
+// is started.
+func (b *Sandbox) SetAttributes(attr *syscall.SysProcAttr) {
+	if b.rules != nil {
+		b.rules.network.setAttributes(attr)
+	}
+}
+
+// StartError returns the error of starting the process, as an *UnsupportedError if the system does
+// not let Gatekit make a network for it.
+func (b *Sandbox) StartError(err error) error {
+	if b.rules == nil {
+		return err
+	}
+	return b.rules.network.startError(err)
+}
+
+// Network returns the sockets of the network of the process, after Release. Those that are no
+// listeners get the queries of DNS. They have the option IP_PKTINFO or IPV6_RECVPKTINFO, by which
+// the answer to a packet can come from the address that the packet was sent to. Without
+// Settings.Ports, there are no sockets. If the network could not be made, the error is an
+// *UnsupportedError and the process ends. The caller closes the sockets.
+func (b *Sandbox) Network() ([]*os.File, error) {
+	if b.rules == nil || b.rules.network == nil {
+		return nil, nil
+	}
+	return b.rules.network.receive()
+}
 
 // Close removes the private folder of the process, and folders that it could have used and did not.
 func (b *Sandbox) Close() error {

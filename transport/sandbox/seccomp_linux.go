@@ -44,8 +44,9 @@ var refused = append([]int{
 
 // newFilter returns a program of seccomp. It answers EPERM to the refused system calls, and to the
 // sockets of any network if noNetwork is set. With listen, it allows stream sockets of Unix, but not
-// to connect them. With strict, it also refuses new namespaces and root folders, and files in
-// memory, which can be executed and are not bound by Landlock.
+// to connect them. In a network of its own, the process may open sockets of the families that a
+// network namespace holds. With strict, it also refuses new namespaces and root folders, and files
+// in memory, which can be executed and are not bound by Landlock.
 func newFilter(g grants) ([]unix.SockFilter, error) {
 	program := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: offsetArch, Size: 4},
@@ -72,24 +73,33 @@ func newFilter(g grants) ([]unix.SockFilter, error) {
 		answer(number, deny)
 	}
 	answer(unix.SYS_IOCTL, argument(1, bpf.JumpEqual, unix.TIOCSTI, tioclinux)...)
-	if g.noNetwork {
-		// socket answers allow to AF_UNIX if a comparison with the type of the socket holds.
-		socket := func(condition bpf.JumpTest, kind uint32) []bpf.Instruction {
-			return []bpf.Instruction{
-				bpf.LoadAbsolute{Off: offsetArguments, Size: 4},
-				bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.AF_UNIX, SkipTrue: 4},
-				bpf.LoadAbsolute{Off: offsetArguments + 8, Size: 4},
-				bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: 0xf},
-				bpf.JumpIf{Cond: condition, Val: kind, SkipFalse: 1},
-				allow, deny,
-			}
+	// socket answers allow to AF_UNIX if a comparison with the type of the socket holds.
+	socket := func(condition bpf.JumpTest, kind uint32) []bpf.Instruction {
+		return []bpf.Instruction{
+			bpf.LoadAbsolute{Off: offsetArguments, Size: 4},
+			bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.AF_UNIX, SkipTrue: 4},
+			bpf.LoadAbsolute{Off: offsetArguments + 8, Size: 4},
+			bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: 0xf},
+			bpf.JumpIf{Cond: condition, Val: kind, SkipFalse: 1},
+			allow, deny,
 		}
-		if g.listen {
-			answer(unix.SYS_SOCKET, socket(bpf.JumpEqual, unix.SOCK_STREAM)...)
-			answer(unix.SYS_CONNECT, deny)
-		} else {
-			answer(unix.SYS_SOCKET, deny)
-		}
+	}
+	switch {
+	case g.ownNetwork:
+		answer(unix.SYS_SOCKET, bpf.LoadAbsolute{Off: offsetArguments, Size: 4},
+			bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_INET, SkipTrue: 4},
+			bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_INET6, SkipTrue: 3},
+			bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.AF_NETLINK, SkipTrue: 3},
+			bpf.LoadAbsolute{Off: offsetArguments + 8*2, Size: 4},
+			bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.NETLINK_ROUTE, SkipTrue: 1},
+			allow, deny)
+	case g.noNetwork && g.listen:
+		answer(unix.SYS_SOCKET, socket(bpf.JumpEqual, unix.SOCK_STREAM)...)
+		answer(unix.SYS_CONNECT, deny)
+	case g.noNetwork:
+		answer(unix.SYS_SOCKET, deny)
+	}
+	if g.ownNetwork || g.noNetwork {
 		// A pair of datagram sockets could send to any other datagram socket.
 		answer(unix.SYS_SOCKETPAIR, socket(bpf.JumpNotEqual, unix.SOCK_DGRAM)...)
 	}

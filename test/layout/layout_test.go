@@ -62,8 +62,11 @@ var allowedImports = map[string][]string{
 	"audit/telemetry": {"core/display", "core/mcp", "core/pipeline", "core/proxy"},
 	"audit/query":     {"audit", "core/mcp", "core/pipeline"},
 	// transport needs downstream and upstream for the interfaces that it implements
-	"transport": {"core/identity", "core/conn", "core/display", "core/mcp", "core/downstream",
-		"core/upstream", "transport/auth", "transport/process", "transport/sandbox"},
+	"transport": {"core/identity", "core/conn", "core/display", "core/hostlist", "core/mcp",
+		"core/downstream", "core/upstream", "transport/auth", "transport/egress",
+		"transport/process", "transport/sandbox"},
+	// the connections of a confined server to a list of hosts
+	"transport/egress":  {"core/hostlist", "transport/ssrfguard"},
 	"transport/sandbox": {"transport/sandbox/launcher"},
 	// confines a process of its own before other packages are initialized
 	"transport/sandbox/launcher": {},

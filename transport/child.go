@@ -60,6 +60,9 @@ type Command struct {
 // Sandbox says what the process of a server may do.
 type Sandbox struct {
 	sandbox.Settings
+	// Egress lets the process connect to a list of hosts, and to nothing else, whatever Settings
+	// say about its network. See Child.RecordEgress. Nil means that Settings decide.
+	Egress        *Egress
 	Hidden, Fixed []string // see sandbox.Launch
 	// BestEffort starts the process without a sandbox if the system cannot hold the level.
 	BestEffort bool
@@ -109,7 +112,10 @@ func (s *Sandbox) hint(r sandbox.Refusal) string {
 
 func (s *Sandbox) describe(box *sandbox.Sandbox) string {
 	network := "all"
-	if s.NoNetwork {
+	switch {
+	case s.Egress != nil:
+		network = s.Egress.Hosts.String()
+	case s.NoNetwork:
 		network = "none"
 	}
 	text := fmt.Sprintf("level %s, network %s, Landlock ABI %d", s.Level, network, box.ABI)
@@ -145,6 +151,7 @@ type Child struct {
 	confinement string // see Confinement
 	confined    bool
 	hints       hints
+	network     *childNetwork // nil without a list of hosts
 	closeOnce   sync.Once
 	closing     chan struct{} // closed by the first call of Close
 }
@@ -221,6 +228,9 @@ func Spawn(ctx context.Context, c Command) (*Child, error) {
 	case c.Sandbox != nil && c.Sandbox.Level != sandbox.Off:
 		child.confinement, child.confined = c.Sandbox.describe(box), true
 		child.log.Info("server confined", "sandbox", child.confinement)
+		if c.Sandbox.Egress != nil {
+			child.network = newChildNetwork(child, c.Sandbox)
+		}
 	}
 
 	var pipes [2][2]*os.File
@@ -258,6 +268,7 @@ func Spawn(ctx context.Context, c Command) (*Child, error) {
 		Args:        args,
 		Files:       files,
 		Dir:         c.Dir,
+		Attributes:  box.SetAttributes,
 		Env:         box.Env,
 		Stdin:       pipes[0][0],
 		Stdout:      pipes[1][1],
@@ -278,6 +289,7 @@ func Spawn(ctx context.Context, c Command) (*Child, error) {
 		},
 		OnExit: func() {
 			child.stdout.SetReadDeadline(time.Now().Add(process.DrainTimeout))
+			child.network.close()
 			if err := box.Close(); err != nil {
 				child.log.Warn("private folder not removed", "error", err)
 			}
@@ -285,11 +297,17 @@ func Spawn(ctx context.Context, c Command) (*Child, error) {
 	})
 	if err != nil {
 		closeAll()
-		return nil, err
+		return nil, box.StartError(err)
 	}
 	pipes[0][0].Close()
 	pipes[1][1].Close()
 	box.Release()
+	if err := child.network.open(box); err != nil {
+		child.process.Signal(syscall.SIGKILL)
+		<-child.process.Done()
+		closeAll()
+		return nil, fmt.Errorf("start server %q: %w", c.Name, err)
+	}
 	return child, nil
 }
 
@@ -314,7 +332,11 @@ func (c *Command) confine(env []string) (box *sandbox.Sandbox, program string, e
 	if err != nil {
 		return nil, "", err
 	}
-	box, err = sandbox.New(c.Sandbox.Settings, sandbox.Launch{Program: program, Args: c.Args,
+	settings := c.Sandbox.Settings
+	if c.Sandbox.Egress != nil {
+		settings.NoNetwork, settings.Ports = false, c.Sandbox.Egress.Hosts.Ports()
+	}
+	box, err = sandbox.New(settings, sandbox.Launch{Program: program, Args: c.Args,
 		Dir: dir, Env: env, Given: slices.Collect(maps.Keys(c.Env)), Hidden: c.Sandbox.Hidden,
 		Fixed: c.Sandbox.Fixed})
 	return box, program, err

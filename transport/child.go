@@ -297,7 +297,10 @@ func Spawn(ctx context.Context, c Command) (*Child, error) {
 	})
 	if err != nil {
 		closeAll()
-		return nil, box.StartError(err)
+		if err = box.StartError(err); errors.As(err, new(*sandbox.UnsupportedError)) {
+			err = fmt.Errorf("start server %q: %w", c.Name, err)
+		}
+		return nil, err
 	}
 	pipes[0][0].Close()
 	pipes[1][1].Close()

@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,6 +25,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/net/dns/dnsmessage"
 	"golang.org/x/sys/unix"
@@ -159,6 +161,7 @@ var networkAttempts = map[string]func(args []string) (string, error){
 		b, err := os.ReadFile(args[0])
 		return string(b), err
 	},
+	"pid": func([]string) (string, error) { return strconv.Itoa(os.Getpid()), nil },
 	"uid": func([]string) (string, error) {
 		return strconv.Itoa(os.Getuid()), nil
 	},
@@ -697,6 +700,157 @@ func TestEgressWithSlowDNS(t *testing.T) {
 	}
 }
 
+// spawnOutcome is a server that starts a confined server, holds a connection to the host of its
+// first argument, and writes the pid of the confined server, or the error.
+func spawnOutcome() {
+	host, _ := hostlist.Parse(os.Args[1])
+	child, err := transport.Spawn(context.Background(), transport.Command{Name: "net",
+		Path: "/proc/self/exe", Dir: os.Args[2], Env: map[string]string{mode: "network",
+			"GOCOVERDIR": os.Args[2], "GORACE": "atexit_sleep_ms=0"},
+		Sandbox: &transport.Sandbox{Settings: sandbox.Settings{Level: sandbox.Guard},
+			Egress: &transport.Egress{Hosts: hostlist.List{host}}}})
+	answer := map[string]string{}
+	if err == nil {
+		child.RecordEgress(func(egress.Event) error { return nil })
+		for _, attempt := range [][]string{{"hold", host.String()}, {"pid"}} {
+			b, _ := json.Marshal(map[string][]string{"attempt": attempt})
+			child.Write(context.Background(), b)
+			if b, err = child.Read(context.Background()); err == nil {
+				err = json.Unmarshal(b, &answer)
+			}
+		}
+	}
+	if err != nil {
+		answer["error"] = err.Error()
+		if errors.As(err, new(*sandbox.UnsupportedError)) {
+			answer["text"] = "unsupported"
+		}
+	}
+	b, _ := json.Marshal(answer)
+	fmt.Printf("%s\n", b)
+	io.Copy(io.Discard, os.Stdin)
+}
+
+func init() { servers["spawn outcome"] = spawnOutcome }
+
+// startSpawnOutcome starts the server spawnOutcome, and returns what it writes. The server lives
+// until its stdin is closed.
+func startSpawnOutcome(t *testing.T, host string) (c *exec.Cmd, stdin io.Closer, text string,
+	err error) {
+	t.Helper()
+	dir := t.TempDir()
+	c = exec.Command("/proc/self/exe", host, dir)
+	c.Env = []string{mode + "=spawn outcome", "PATH=" + os.Getenv("PATH"), "GOCOVERDIR=" + dir,
+		"GORACE=atexit_sleep_ms=0"}
+	stdin, _ = c.StdinPipe()
+	stdout, pipeErr := c.StdoutPipe()
+	if pipeErr != nil {
+		t.Fatal(pipeErr)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, readErr := bufio.NewReader(stdout).ReadString('\n')
+	if readErr != nil {
+		t.Fatal(readErr)
+	}
+	text, err = outcome(t, line)
+	return c, stdin, text, err
+}
+
+// When Gatekit is killed, the server, its connections and its namespaces end.
+func TestEgressEndsWithGatekit(t *testing.T) {
+	o := newOutside(t)
+	c, _, text, err := startSpawnOutcome(t, o.replace("127.0.0.1:{greeter}"))
+	if text == "unsupported" {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	network, err := os.Readlink("/proc/" + text + "/ns/net")
+	own, _ := os.Readlink("/proc/self/ns/net")
+	if err != nil || network == own {
+		t.Fatalf("the server has the network namespace %s %v", network, err)
+	}
+	c.Process.Kill()
+	c.Wait()
+	pid, _ := strconv.Atoi(text)
+	if !isGone(pid) {
+		t.Error("the server goes on")
+	}
+	all, _ := filepath.Glob("/proc/[0-9]*/ns/net")
+	for _, link := range all {
+		if other, _ := os.Readlink(link); other == network {
+			t.Errorf("the namespace goes on in %s", link)
+		}
+	}
+}
+
+// Where Gatekit can make no namespaces, the server does not start, and the error says what to do.
+func TestEgressNeedsNamespaces(t *testing.T) {
+	o := newOutside(t)
+	host := o.replace("127.0.0.1:{greeter}")
+	c, stdin, text, err := startSpawnOutcome(t, host)
+	stdin.Close()
+	c.Wait()
+	if text == "unsupported" {
+		t.Skip(err)
+	}
+	for name, refused := range map[string]struct {
+		call     int
+		argument uint32 // whose low half has one of the bits, or is the value
+		value    uint32
+		isBits   bool
+	}{
+		"by the kernel": {unix.SYS_CLONE, 0, unix.CLONE_NEWUSER, true},
+		"by AppArmor":   {unix.SYS_IOCTL, 1, unix.SIOCSIFFLAGS, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			runtime.LockOSThread() // the thread ends with the test
+			refuseCall(t, refused.call, refused.argument, refused.value, refused.isBits)
+			c, stdin, text, err := startSpawnOutcome(t, host)
+			stdin.Close()
+			c.Wait()
+			if text != "unsupported" || err == nil {
+				t.Fatalf("got %s %v, want an error about the system", text, err)
+			}
+			for _, want := range []string{`start server "net": this system cannot confine`,
+				"operation not permitted", "abi <abi/4.0>,", "{ userns, }", "hint: "} {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%q is missing in the error: %v", want, err)
+				}
+			}
+		})
+	}
+}
+
+// refuseCall makes the kernel refuse a system call to this thread, and to the processes that it
+// starts.
+func refuseCall(t *testing.T, call int, argument, value uint32, isBits bool) {
+	t.Helper()
+	condition := uint16(unix.BPF_JEQ)
+	if isBits {
+		condition = unix.BPF_JSET
+	}
+	filter := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 3, K: uint32(call)},
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 16 + 8*argument},
+		{Code: unix.BPF_JMP | condition | unix.BPF_K, Jf: 1, K: value},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
+	}
+	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER,
+		uintptr(unsafe.Pointer(&program)), 0, 0); err != nil {
+		t.Skipf("this kernel has no seccomp: %v", err)
+	}
+}
+
 // A namespace belongs to the user who made it. Users other than root get there in another way.
 func TestEgressAsAnotherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
@@ -710,7 +864,7 @@ func TestEgressAsAnotherUser(t *testing.T) {
 		}
 	}
 	c := exec.Command("/proc/self/exe", "-test.v", "-test.timeout=5m",
-		"-test.run=^TestEgress(Reaches|Refuses|Keeps|Ends)")
+		"-test.run=^TestEgress(Reaches|Refuses|Keeps|EndsWith)")
 	c.Dir = home
 	c.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "TMPDIR=" + home,
 		"GOCOVERDIR=" + home}

@@ -194,7 +194,7 @@ container needs the right to make user namespaces. Or use network = "all" or "no
 func (n *network) startError(err error) error {
 	for _, e := range []error{unix.EPERM, unix.EACCES, unix.ENOSPC, unix.EUSERS, unix.EINVAL} {
 		if n != nil && errors.Is(err, e) {
-			return namespaceError(err.Error())
+			return namespaceError("make the namespace: " + e.Error())
 		}
 	}
 	return err

@@ -11,7 +11,7 @@ import (
 // Refusal is a missing grant, by an error message of the process.
 type Refusal struct {
 	Key   string // of the settings: read, write or network
-	Value string // a path, or "all"
+	Value string // a path, a host, or "all" for the network
 	// Missing is set if the path does not exist. It must, to be granted.
 	Missing bool
 	// Secret is set if the path is a known place of keys or passwords.
@@ -104,7 +104,7 @@ func (g *grants) granted(path string) (a access) {
 // String returns the refusal as the line of a TOML table: write = ["/srv/data"].
 func (r Refusal) String() string {
 	value := quote(r.Value)
-	if r.Key != "network" {
+	if r.Key != "network" || r.Value != "all" {
 		value = "[" + value + "]"
 	}
 	return r.Key + " = " + value

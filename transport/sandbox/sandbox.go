@@ -18,6 +18,8 @@
 // what Read, Write and Run name. It writes only to a private home folder and what Write names.
 // What it can write can only be executed in Run.
 //
+// With Settings.Ports, the process has a network namespace of its own. Package egress serves it.
+//
 // With either level, the process cannot trace or signal processes outside of its sandbox, mount
 // file systems, load kernel modules, use the kernel's keys, or put characters into a terminal.
 //

@@ -444,6 +444,9 @@ func (p *program) openServer(ctx context.Context, s config.Server,
 	if err != nil {
 		return nil, err
 	}
+	if s.Sandbox != nil {
+		o.Dial.Pipe = logEgress(o.Dial.Pipe, p.log)
+	}
 	opened = &openedServer{upstream: upstream.New(o), tokens: tokens}
 	defer func() {
 		if err != nil {

@@ -4,12 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"gatekit/core/config"
 	"gatekit/core/conn"
+	"gatekit/core/hostlist"
 	"gatekit/transport"
+	"gatekit/transport/egress"
 	"gatekit/transport/sandbox"
 )
 
@@ -21,14 +27,30 @@ func confinement(s config.Server, c *config.Config) *transport.Sandbox {
 	}
 	b := &transport.Sandbox{Settings: sandbox.Settings{Level: sandbox.Level(s.Sandbox.Level),
 		Read: s.Sandbox.Read, Write: s.Sandbox.Write, Run: s.Sandbox.Run,
-		NoNetwork: s.Sandbox.Network == "none", Memory: s.Sandbox.Memory,
+		NoNetwork: s.Sandbox.Network.Mode == config.NetworkNone, Memory: s.Sandbox.Memory,
 		Files: s.Sandbox.Files}, BestEffort: s.Sandbox.BestEffort,
 		Grant: func(r sandbox.Refusal) string {
-			if c.File == "" { // gatekit wrap
+			isWrap := c.File == ""
+			isHost := r.Key == "network" && r.Value != "all"
+			switch {
+			case isWrap && isHost:
+				return fmt.Sprintf("add --net %s to gatekit wrap", shellQuote(r.Value))
+			case isWrap:
 				return fmt.Sprintf("add --%s %s to gatekit wrap", r.Key, shellQuote(r.Value))
+			case isHost && s.Sandbox.Network.Mode == config.NetworkHosts:
+				return fmt.Sprintf("add %q to network of [server.%s.sandbox]", r.Value, s.Name)
 			}
 			return fmt.Sprintf("add to [server.%s.sandbox]: %s", s.Name, r)
 		}}
+	if s.Sandbox.Network.Mode == config.NetworkHosts {
+		b.Egress = &transport.Egress{Hosts: s.Sandbox.Network.Hosts}
+		for _, network := range s.Sandbox.Networks {
+			// core/config has checked the networks.
+			if prefix, err := netip.ParsePrefix(network); err == nil {
+				b.Egress.Networks = append(b.Egress.Networks, prefix)
+			}
+		}
+	}
 	b.Hidden, b.Fixed = protectedFiles(c)
 	return b
 }
@@ -43,14 +65,16 @@ func protectedFiles(c *config.Config) (hidden, fixed []string) {
 	return hidden, fixed
 }
 
-// recordConfinement returns a function that calls dial, and records how the process is confined.
+// recordConfinement returns a function that calls dial, and records how the process is confined,
+// and its connections if it may only connect to a list of hosts.
 func (g *gateway) recordConfinement(server string, dial dialFunc) dialFunc {
 	return func(ctx context.Context) (conn.PipeCloser, error) {
 		pipe, err := dial(ctx)
-		child, ok := pipe.(interface{ Confinement() (string, bool) })
+		child, ok := pipe.(*transport.Child)
 		if err != nil || !ok {
 			return pipe, err
 		}
+		child.RecordEgress(func(e egress.Event) error { return g.recordEgress(server, e) })
 		switch description, confined := child.Confinement(); {
 		case confined:
 			g.recording.serverEvent(server, "confined", description, nil)
@@ -61,19 +85,76 @@ func (g *gateway) recordConfinement(server string, dial dialFunc) dialFunc {
 	}
 }
 
+// recordEgress records an event of the network of a confined server.
+func (g *gateway) recordEgress(server string, e egress.Event) error {
+	host := e.Host
+	if e.Port != 0 {
+		host = net.JoinHostPort(host, strconv.Itoa(int(e.Port)))
+	}
+	switch e.Kind {
+	case egress.Connected:
+		return g.recording.serverEvent(server, "host_connected",
+			fmt.Sprintf("%s, address %s", host, e.Address), nil)
+	case egress.Closed:
+		text := fmt.Sprintf("%s, address %s, %d bytes sent, %d bytes received", host, e.Address,
+			e.Sent, e.Received)
+		if e.Reason != "" {
+			text += ": " + e.Reason
+		}
+		return g.recording.serverEvent(server, "host_closed", text, nil)
+	}
+	return g.recording.serverEvent(server, "host_refused", strings.TrimPrefix(host+": "+e.Reason,
+		": "), nil)
+}
+
+// logEgress makes the connections of a confined server possible while there is no audit log, as in
+// gatekit check. They are logged.
+func logEgress(dial dialFunc, log *slog.Logger) dialFunc {
+	return func(ctx context.Context) (conn.PipeCloser, error) {
+		pipe, err := dial(ctx)
+		if child, ok := pipe.(*transport.Child); ok && err == nil {
+			child.RecordEgress(func(e egress.Event) error {
+				log.Debug("connection of a confined server", "host", e.Host, "port", e.Port,
+					"refused", e.Kind == egress.Refused, "reason", e.Reason)
+				return nil
+			})
+		}
+		return pipe, err
+	}
+}
+
 // sandbox returns the sandbox that the flags of wrap ask for. Without --sandbox, it is guard if the
 // system can hold it. A network that a flag takes away must be held.
 func (o *wrapOptions) sandbox() (*config.Sandbox, error) {
-	b := &config.Sandbox{Level: o.sandboxLevel.value, Network: o.network.value}
+	b := &config.Sandbox{Level: o.sandboxLevel.value,
+		Network: config.Network{Mode: o.network.value}}
+	if len(o.hosts) > 0 {
+		if b.Network.Mode != "" {
+			return nil, errors.New("--net lists the only hosts of a server, and --network says " +
+				"that it has all or none\nhint: leave out one of them")
+		}
+		b.Network.Mode = config.NetworkHosts
+		for _, text := range o.hosts {
+			host, err := hostlist.Parse(text)
+			if err != nil {
+				return nil, fmt.Errorf("--net: %w", err)
+			}
+			b.Network.Hosts = append(b.Network.Hosts, host)
+		}
+		if err := b.Network.Hosts.Check(); err != nil {
+			return nil, fmt.Errorf("--net: %w", err)
+		}
+	}
+	isLimited := b.Network.Mode == config.NetworkNone || b.Network.Mode == config.NetworkHosts
 	if b.Level == "" {
-		b.Level, b.BestEffort = string(sandbox.Guard), b.Network != "none"
+		b.Level, b.BestEffort = string(sandbox.Guard), !isLimited
 	}
-	if b.Network == "" {
-		b.Network = config.DefaultNetwork(b.Level)
+	if b.Network.Mode == "" {
+		b.Network.Mode = config.DefaultNetwork(b.Level)
 	}
-	if b.Level == string(sandbox.Off) && (len(o.read)+len(o.write) > 0 || b.Network == "none") {
-		return nil, errors.New("--read, --write and --network need a sandbox\nhint: leave out " +
-			"--sandbox off")
+	if b.Level == string(sandbox.Off) && (len(o.read)+len(o.write) > 0 || isLimited) {
+		return nil, errors.New("--read, --write, --net and --network need a sandbox\nhint: leave " +
+			"out --sandbox off")
 	}
 	for _, list := range []struct{ paths, to *[]string }{{&o.read, &b.Read}, {&o.write, &b.Write}} {
 		for _, p := range *list.paths {

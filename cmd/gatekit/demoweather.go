@@ -141,7 +141,8 @@ func (d *weatherDemo) run(ctx context.Context, version string,
 	s := &c.Servers[0]
 	s.Era, s.Cwd, s.Env["HOME"] = "modern", d.working(), config.Secret(d.home())
 	s.Sandbox = &config.Sandbox{Level: string(sandbox.Guard),
-		Network: config.DefaultNetwork(string(sandbox.Guard)), BestEffort: true}
+		Network:    config.Network{Mode: config.DefaultNetwork(string(sandbox.Guard))},
+		BestEffort: true}
 	c.Names.Prefix = "always"
 	c.Audit.File = d.auditFile
 	p := config.DefaultPins(d.dir)

@@ -137,12 +137,15 @@ func (r *recording) pluginEvent(plugin, action, reason string, err error) {
 	}
 }
 
-// serverEvent records an event of a server: that it was lost, restarted or confined.
-func (r *recording) serverEvent(server, action, reason string, err error) {
+// serverEvent records an event of a server: that it was lost, restarted or confined. An error of
+// the audit log is logged and returned.
+func (r *recording) serverEvent(server, action, reason string, err error) error {
 	m := &mcp.Message{Server: server}
-	if err := r.events.RecordEvent(context.Background(), m, action, reason, err); err != nil {
-		r.log.Error("event not recorded", "server", server, "event", action, "error", err)
+	recordErr := r.events.RecordEvent(context.Background(), m, action, reason, err)
+	if recordErr != nil {
+		r.log.Error("event not recorded", "server", server, "event", action, "error", recordErr)
 	}
+	return recordErr
 }
 
 // credentialsEvent records that Gatekit obtained, replaced or lost a token for a server.

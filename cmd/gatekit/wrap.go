@@ -66,7 +66,8 @@ managers. Grant other places with --read and --write, also a known place of keys
 cannot confine the server, Gatekit says so and starts it nevertheless. With --sandbox guard or
 --network none in the command, it does not start it. With --sandbox strict, the server can read only
 programs, libraries and what the flags name, write only to what --write names, and has no network.
---sandbox off lets it do everything that you may do.
+With --net HOST, it can connect to this host, on port 443 unless HOST names another port, and to no
+other host. --sandbox off lets it do everything that you may do.
 
 What the server declares when you wrap it first is trusted: its tools, prompts, templates and
 instructions are written into a lock file in your state folder, one for each command, arguments and
@@ -132,6 +133,9 @@ To change settings, write a configuration (gatekit help run). In it, the default
 		"`path` that a confined server may read and write; may be repeated")
 	c.Flags().Var(&o.network, "network",
 		"`network` of a confined server: all or none (default: none with strict, else all)")
+	c.Flags().StringArrayVar(&o.hosts, "net", nil,
+		"`host` that a confined server may connect to, and to no other: api.example.com, "+
+			"*.example.com or example.com:8443; may be repeated")
 	c.Flags().Var(&o.pins, "pins", "`change` of what the server declares: off (not compared), "+
 		"warn or hide (default: hide, or warn if the program may have changed)")
 	c.Flags().StringArrayVar(&o.rules, "rule", nil,
@@ -155,6 +159,7 @@ type wrapOptions struct {
 
 	sandboxLevel, network choice
 	read, write           []string
+	hosts                 []string // of --net
 
 	pins choice
 

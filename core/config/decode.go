@@ -134,6 +134,7 @@ func elementName(list string, i int, name string) string {
 var (
 	durationType = reflect.TypeFor[time.Duration]()
 	timeType     = reflect.TypeFor[time.Time]()
+	networkType  = reflect.TypeFor[Network]()
 	positionType = reflect.TypeFor[Position]()
 )
 
@@ -152,6 +153,9 @@ func (l *loader) decodeValue(v reflect.Value, value any, n *node, name string) {
 		} else {
 			wrong("a time such as 2027-01-01T00:00:00Z")
 		}
+		return
+	case networkType:
+		l.decodeNetwork(v.Addr().Interface().(*Network), value, n, name)
 		return
 	}
 	switch v.Kind() {

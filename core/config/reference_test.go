@@ -128,7 +128,7 @@ func isTable(typ reflect.Type) bool {
 	for typ.Kind() == reflect.Slice || typ.Kind() == reflect.Pointer {
 		typ = typ.Elem()
 	}
-	return typ.Kind() == reflect.Struct && typ != timeType
+	return typ.Kind() == reflect.Struct && typ != timeType && typ != networkType
 }
 
 // hasName reports whether the tables of a type have names, such as [server.NAME].
@@ -147,6 +147,8 @@ func typeName(typ reflect.Type) string {
 		return "duration"
 	case typ == timeType:
 		return "time"
+	case typ == networkType:
+		return "text or list of texts"
 	case typ.Kind() == reflect.String:
 		return "text"
 	case typ.Kind() == reflect.Bool:

@@ -1,9 +1,13 @@
 package config
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+
+	"gatekit/core/hostlist"
 )
 
 // Sandbox is [server.NAME.sandbox]. It confines the program of a stdio server, on Linux.
@@ -21,9 +25,13 @@ type Sandbox struct {
 	Write []string `toml:"write"`
 	// Run holds files and folders that the program may read, write and execute. Default: none.
 	Run []string `toml:"run"`
-	// Network is all or none. With none, the program can open no sockets but connected pairs.
-	// Default: none for strict, else all.
-	Network string `toml:"network"`
+	// Network is all, none, or a list of hosts such as "api.github.com" and "*.example.com:8443",
+	// to which the program may connect. The port is 443 unless the host names one. With none, the
+	// program can open no sockets but connected pairs. Default: none for strict, else all.
+	Network Network `toml:"network"`
+	// Networks holds networks, such as 10.0.0.0/8, that the hosts may be in, beside the public
+	// internet. Default: none.
+	Networks []string `toml:"networks"`
 	// Memory is how many bytes of private memory each process of the program may have. A process
 	// that needs more gets an error. Shared memory, and files that it reads into memory, are not
 	// counted. Default: no limit.
@@ -34,6 +42,68 @@ type Sandbox struct {
 	// BestEffort starts the program without a sandbox if the system cannot hold the level. No key
 	// sets it: what the file asks for holds.
 	BestEffort bool `toml:"-"`
+}
+
+// Network says what a program may connect to.
+type Network struct {
+	Mode  string        // NetworkAll, NetworkNone or NetworkHosts
+	Hosts hostlist.List // with NetworkHosts
+}
+
+// The modes of a Network.
+const (
+	NetworkAll   = "all"
+	NetworkNone  = "none"
+	NetworkHosts = "hosts"
+)
+
+// decodeNetwork fills a Network from "all", "none" or a list of hosts.
+func (l *loader) decodeNetwork(to *Network, value any, n *node, name string) {
+	const want = `%s must be "all", "none" or a list of hosts such as ["api.github.com"], not %s`
+	if text, ok := value.(string); ok {
+		mode := l.expand(text, n, name)
+		switch {
+		case l.hasErrorAt(n):
+		case mode != NetworkAll && mode != NetworkNone:
+			l.errorf(n, want, name, strconv.Quote(n.raw))
+		default:
+			to.Mode = mode
+		}
+		return
+	}
+	items, ok := asList(value)
+	if !ok {
+		l.errorf(n, want, name, describeType(value))
+		return
+	}
+	to.Mode = NetworkHosts
+	for i, item := range items {
+		at, itsName := n.item(i), elementName(name, i, "")
+		text, ok := item.(string)
+		if !ok {
+			l.errorf(at, "%s must be a string, not %s", itsName, describeType(item))
+			continue
+		}
+		text = l.expand(text, at, itsName)
+		if l.hasErrorAt(at) {
+			continue
+		}
+		host, err := hostlist.Parse(text)
+		switch {
+		case text == NetworkAll || text == NetworkNone:
+			l.errorf(at, "%s is %q: in a list, each element is a host", itsName, text)
+		case err != nil:
+			l.errorf(at, "%s: %s", itsName, err)
+		default:
+			to.Hosts = append(to.Hosts, host)
+		}
+	}
+	if err := to.Hosts.Check(); err != nil {
+		l.errorf(n, "%s: %s", name, err)
+	}
+	if len(items) == 0 {
+		l.errorf(n, `%s has no host: write "none" instead`, name)
+	}
 }
 
 func (s *Sandbox) setDefaults() { s.Level = "guard" }
@@ -93,9 +163,9 @@ const (
 // DefaultNetwork returns the network of a level for which none is set.
 func DefaultNetwork(level string) string {
 	if level == "strict" {
-		return "none"
+		return NetworkNone
 	}
-	return "all"
+	return NetworkAll
 }
 
 // checkSandbox makes the paths absolute.
@@ -111,9 +181,24 @@ func (l *loader) checkSandbox(s *Server, n *node, server string) {
 	}
 	table := n.lookup("sandbox")
 	l.checkOneOf(&b.Level, table, name, "level", "off", "guard", "strict")
-	l.checkOneOf(&b.Network, table, name, "network", "all", "none")
-	if b.Network == "" {
-		b.Network = DefaultNetwork(b.Level)
+	if b.Network.Mode == "" {
+		b.Network.Mode = DefaultNetwork(b.Level)
+	}
+	isList := b.Network.Mode == NetworkHosts
+	if isList && b.Level == "off" {
+		l.errorf(table.lookup("network"), "%s.network: a list of hosts needs the level guard or "+
+			"strict", name)
+	}
+	if table.has("networks") && !isList && !l.isUnknown(table, "network") {
+		l.errorf(table.lookup("networks"), "%s.networks needs a list of hosts in network", name)
+	}
+	for i, network := range b.Networks {
+		if item := table.lookup("networks").item(i); !l.hasErrorAt(item) {
+			if p, err := netip.ParsePrefix(network); err != nil || p.Masked() != p {
+				l.errorf(item, `%s.networks[%d] must be a network such as "10.0.0.0/8", not %q`,
+					name, i, item.raw)
+			}
+		}
 	}
 	for _, limit := range []struct {
 		key          string

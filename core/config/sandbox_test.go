@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -19,15 +20,20 @@ func TestSandboxDefaults(t *testing.T) {
 		{"level = \"strict\"\nnetwork = \"all\"", "strict", "all"},
 		{"network = \"none\"", "guard", "none"},
 		{"memory = 16777216\nfiles = 16", "guard", "all"},
+		{"network = [\"a.example\", \"*.B.example:8443\"]", "guard",
+			"hosts a.example, *.b.example:8443"},
+		{"level = \"strict\"\nnetwork = [\"a.example\"]\nnetworks = [\"10.0.0.0/8\"]", "strict",
+			"hosts a.example"},
 	} {
 		c, err := load(t, "[server.a]\ncommand = \"x\"\n[server.a.sandbox]\n"+tt.table+"\n")
 		if err != nil {
 			t.Fatalf("%q: %v", tt.table, err)
 		}
 		s := c.Servers[0].Sandbox
-		if s.Level != tt.level || s.Network != tt.network {
+		network := strings.TrimSpace(s.Network.Mode + " " + s.Network.Hosts.String())
+		if s.Level != tt.level || network != tt.network {
 			t.Errorf("%q: got level %q and network %q, want %q and %q", tt.table, s.Level,
-				s.Network, tt.level, tt.network)
+				network, tt.level, tt.network)
 		}
 	}
 }
@@ -35,11 +41,22 @@ func TestSandboxDefaults(t *testing.T) {
 func TestSandboxMistakes(t *testing.T) {
 	for table, want := range map[string]string{
 		`level = "lax"`:     `must be one of "off", "guard", "strict"`,
-		`network = "some"`:  `must be one of "all", "none"`,
-		`read = ["absent"]`: "does not exist",
-		`write = ["a", ""]`: "sandbox.write[0]",
-		`memory = 16777215`: "sandbox.memory must be at least 16777216",
-		`files = 15`:        "sandbox.files must be at least 16",
+		`network = "some"`:  `must be "all", "none" or a list of hosts`,
+		`network = 1`:       `must be "all", "none" or a list of hosts`,
+		`network = []`:      `sandbox.network has no host: write "none" instead`,
+		`network = [1]`:     "sandbox.network[0] must be a string, not an integer",
+		`network = ["all"]`: `sandbox.network[0] is "all": in a list, each element is a host`,
+		`network = ["none"]`: `sandbox.network[0] is "none": in a list, each element is a ` +
+			`host`,
+		`network = ["a.example", "https://b.example"]`: "sandbox.network[1]: ",
+		`network = ["${env:GATEKIT_TEST_UNSET}"]`:      "sandbox.network[0]: ${env:",
+		`network = "${env:GATEKIT_TEST_UNSET}"`:        "sandbox.network: ${env:",
+		manyHosts():                                    "sandbox.network: 257 hosts are too many",
+		`networks = ["10.0.0.0/8"]`:                    "needs a list of hosts in network",
+		`read = ["absent"]`:                            "does not exist",
+		`write = ["a", ""]`:                            "sandbox.write[0]",
+		`memory = 16777215`:                            "sandbox.memory must be at least 16777216",
+		`files = 15`:                                   "sandbox.files must be at least 16",
 	} {
 		_, err := load(t, "[server.a]\ncommand = \"x\"\n[server.a.sandbox]\n"+table+"\n")
 		if err == nil || !strings.Contains(err.Error(), want) ||
@@ -47,7 +64,26 @@ func TestSandboxMistakes(t *testing.T) {
 			t.Errorf("%s: got %v, want an error in line 4 with %q", table, err, want)
 		}
 	}
-	_, err := load(t, "[server.a]\ncommand = \"x\"\n[server.a.sandbox]\nlevel = \"off\"\n"+
+	for _, networks := range []string{"10.0.0.1/8", "10.0.0.0"} {
+		_, err := load(t, "[server.a]\ncommand = \"x\"\n[server.a.sandbox]\n"+
+			"network = [\"a.example\"]\nnetworks = [\"192.0.2.0/24\", \""+networks+"\"]\n")
+		if err == nil || !strings.Contains(err.Error(), ":5:") || !strings.Contains(err.Error(),
+			`sandbox.networks[1] must be a network such as "10.0.0.0/8"`) {
+			t.Errorf("the network %s: got %v", networks, err)
+		}
+	}
+	// A value that is wrong for another reason is reported once.
+	_, err := load(t, "[server.a]\ncommand = \"x\"\n[server.a.sandbox]\nnetwork = \"some\"\n"+
+		"networks = [1, \"10.0.0.0/8\"]\n")
+	if err == nil || strings.Count(err.Error(), "sandbox.network") != 2 {
+		t.Errorf("two wrong values: got %v, want two errors", err)
+	}
+	_, err = load(t, "[server.a]\ncommand = \"x\"\n[server.a.sandbox]\nlevel = \"off\"\n"+
+		"network = [\"a.example\"]\n")
+	if err == nil || !strings.Contains(err.Error(), "a list of hosts needs the level guard") {
+		t.Errorf("hosts without a sandbox: got %v", err)
+	}
+	_, err = load(t, "[server.a]\ncommand = \"x\"\n[server.a.sandbox]\nlevel = \"off\"\n"+
 		"memory = 1073741824\n")
 	if err == nil || !strings.Contains(err.Error(), "memory needs the level guard or strict") {
 		t.Errorf("a limit without a sandbox: got %v", err)
@@ -92,6 +128,14 @@ func TestSandboxOfPlugin(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "sandbox applies to a plugin with a command") {
 		t.Errorf("a sandbox for a built-in plugin: got %v", err)
 	}
+}
+
+func manyHosts() string {
+	var hosts []string
+	for i := range 257 {
+		hosts = append(hosts, fmt.Sprintf(`"h%d.example"`, i))
+	}
+	return "network = [" + strings.Join(hosts, ", ") + "]"
 }
 
 func TestPathsOfSandboxAreAbsolute(t *testing.T) {

@@ -1,11 +1,17 @@
 package sessions
 
 import (
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"unsafe"
 
@@ -66,7 +72,7 @@ func TestServerThatCannotBeConfined(t *testing.T) {
 		}
 	})
 	for _, flags := range [][]string{{"--sandbox", "guard"}, {"--sandbox", "strict"},
-		{"--network", "none"}} {
+		{"--network", "none"}, {"--net", "a.example"}} {
 		t.Run(strings.Join(flags, " "), func(t *testing.T) {
 			refuseLandlock(t)
 			g, c := harness.Wrap(t, "2025-11-25", flags, []string{"sh", "-c", `exec "$SERVER"`},
@@ -138,6 +144,90 @@ func TestRefusalEndsInAHint(t *testing.T) {
 	c.Close()
 	g.Stop()
 	wantConfinement(t, g, "confined", "level guard")
+}
+
+// A server may only connect to the hosts of --net. Each connection, and each refused one, is in the
+// audit log.
+func TestServerReachesOnlyItsHosts(t *testing.T) {
+	needLandlock(t)
+	if _, err := exec.LookPath("bash"); err != nil {
+		t.Skip(err)
+	}
+	if err := (&exec.Cmd{Path: "/bin/true", SysProcAttr: &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNET}}).Run(); err != nil {
+		t.Skipf("this user can make no namespaces: %v", err)
+	}
+	var ports []string
+	for range 2 {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			io.WriteString(w, "the page for "+r.Host)
+		}))
+		t.Cleanup(s.Close)
+		_, port, _ := net.SplitHostPort(s.Listener.Addr().String())
+		ports = append(ports, port)
+	}
+	const attack = `ask() (
+  exec 3<>"/dev/tcp/$1/$2" && printf 'GET / HTTP/1.1\r\nHost: %s\r\n\r\n' "$3" >&3 &&
+  read -r -t 20 line <&3 && echo "$4: $line" >&2
+)
+ask localhost "$1" localhost listed
+ask localhost "$2" localhost "another port"
+ask localhost "$1" other.example "another header Host"
+ask other.example "$1" other.example "another host"
+exec "$SERVER"`
+	for _, tt := range []struct {
+		flags   []string
+		reached []string
+		records []string
+	}{
+		{nil, []string{"listed", "another port", "another header Host"}, nil},
+		{[]string{"--net", "localhost:" + ports[0], "--net", "a.example"}, []string{"listed"},
+			[]string{
+				"host_connected localhost:" + ports[0] + ", address 127.0.0.1:" + ports[0],
+				"host_closed localhost:" + ports[0] + ", address 127.0.0.1:" + ports[0] + ", ",
+				"host_refused localhost:" + ports[0] + ": the header Host is other.example",
+				"host_refused other.example: the name is not on the list",
+			}},
+	} {
+		t.Run(strings.Join(tt.flags, " "), func(t *testing.T) {
+			g, c := harness.Wrap(t, "2025-11-25", tt.flags, []string{"bash", "-c", attack, "attack",
+				ports[0], ports[1]}, "MCPTEST_SERVE", "1", "SERVER", os.Args[0], "GORACE",
+				"atexit_sleep_ms=0")
+			harness.Handshake(t, c)
+			if m := harness.CallTool(t, c, "echo", `{"text":"hello"}`); m.Error != nil {
+				t.Errorf("the call failed: %s", m.Raw)
+			}
+			c.Close()
+			g.Stop()
+			for _, attempt := range []string{"listed", "another port", "another header Host",
+				"another host"} {
+				got := strings.Contains(g.Stderr.String(), attempt+": HTTP/1.1 200 OK")
+				if got != slices.Contains(tt.reached, attempt) {
+					t.Errorf("%s: the server reached it: %t\n%s", attempt, got, g.Stderr)
+				}
+			}
+			var got []string
+			for _, r := range g.Records() {
+				if strings.HasPrefix(r.Action, "host_") {
+					got = append(got, r.Action+" "+r.Reason)
+				}
+			}
+			for _, want := range tt.records {
+				if !slices.ContainsFunc(got, func(r string) bool {
+					return strings.HasPrefix(r, want)
+				}) {
+					t.Errorf("no record begins with %q: %q", want, got)
+				}
+			}
+			if len(got) > 0 && tt.records == nil {
+				t.Errorf("got the records %q, want none", got)
+			}
+			if want := "add --net other.example to gatekit wrap"; tt.records != nil &&
+				!strings.Contains(g.Stderr.String(), want) {
+				t.Errorf("the log has no hint %q", want)
+			}
+		})
+	}
 }
 
 func needLandlock(t *testing.T) {

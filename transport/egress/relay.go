@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"gatekit/core/hostlist"
@@ -130,7 +131,7 @@ func (r *Relay) Close() {
 	r.mu.Unlock()
 	if more > 0 {
 		r.o.Record(Event{Kind: Refused, Reason: fmt.Sprintf(
-			"%d more attempts, which were like recorded ones or too many", more)})
+			"further refusals, which were like recorded ones or too many: %d", more)})
 	}
 }
 
@@ -278,6 +279,8 @@ func (r *Relay) relay(ctx context.Context, client *net.TCPConn) {
 	switch {
 	case ctx.Err() != nil:
 		e.Reason = "the process ended"
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		// One of the two ends has closed the connection before it had read everything.
 	case err != nil:
 		e.Reason = printable(err.Error())
 		if errors.As(err, new(refusal)) {

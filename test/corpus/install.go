@@ -42,7 +42,11 @@ func install(ctx context.Context, modules string, e entry) (string, error) {
 	if out, err := npm.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("npm install %s: %v: %s", e.name(), err, clip(string(out), 300))
 	}
-	return pkg, os.Rename(tmp, dir) // so that dir never holds half an installation
+	err = os.Rename(tmp, dir) // so that dir never holds half an installation
+	if _, statErr := os.Stat(dir); statErr == nil {
+		return pkg, nil // maybe another job was faster
+	}
+	return pkg, err
 }
 
 // mainFile returns the file of an installed package that node runs.

@@ -18,11 +18,13 @@ import (
 
 // places are the folders and files that the commands share.
 type places struct {
-	recipe  string // file; "" for the recipe of the repository
-	to      string // folder of the corpus
-	modules string // folder of installed packages
-	only    string // regular expression of package names
-	jobs    int
+	recipe string // file; "" for the recipe of the repository
+	// committed is that recipe; nil for servers.tsv
+	committed []byte
+	to        string // folder of the corpus
+	modules   string // folder of installed packages
+	only      string // regular expression of package names
+	jobs      int
 }
 
 func (p *places) addFlags(c *cobra.Command, folder string) {
@@ -38,7 +40,10 @@ func (p *places) addFlags(c *cobra.Command, folder string) {
 
 // load makes the folders absolute and returns the entries of the recipe that are wanted.
 func (p *places) load() (all []entry, err error) {
-	text := committed
+	text := p.committed
+	if text == nil {
+		text = committed
+	}
 	if p.recipe != "" {
 		if text, err = os.ReadFile(p.recipe); err != nil {
 			return nil, err

@@ -19,6 +19,12 @@
 //	go run ./test/corpus collect --to DIR --recipe test/corpus/unseen.tsv
 //	go run ./test/corpus judge --from DIR --recipe test/corpus/unseen.tsv --half heldout
 //
+// Three more commands measure pins and the sandbox with the servers of the recipe themselves:
+//
+//	go run ./test/corpus pins -to DIR       # reported changes of servers that have not changed
+//	go run ./test/corpus releases -to DIR   # changes between releases, by class
+//	go run ./test/corpus sandbox -to DIR    # answers within the sandbox and outside
+//
 // The servers run with placeholder credentials, in an empty home folder, without the variables of
 // your environment, and without a network: in namespaces of their own if the system allows this,
 // and with host name lookups that fail (test/servers/offline.cjs). All processes of a server end

@@ -23,8 +23,8 @@ The recipe test/corpus/servers.tsv names the packages. Each belongs to one half:
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
-	root.AddCommand(collectCommand(), judgeCommand(), makersCommand(), isolateCommand(),
-		enterCommand(), serveCommand())
+	root.AddCommand(collectCommand(), judgeCommand(), makersCommand(), pinsCommand(),
+		releasesCommand(), sandboxCommand(), isolateCommand(), enterCommand(), serveCommand())
 	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "corpus:", err)
 		os.Exit(1)

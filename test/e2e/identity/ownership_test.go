@@ -23,10 +23,20 @@ type user struct {
 func connect(t *testing.T, g *harness.Gatekit, i *issuertest.Issuer, subject,
 	revision string) user {
 	t.Helper()
+	return connectAs(t, g, i, subject, revision, "")
+}
+
+// connectAs is connect with the capabilities of the client, or "" for those of all clients.
+func connectAs(t *testing.T, g *harness.Gatekit, i *issuertest.Issuer, subject, revision,
+	capabilities string) user {
+	t.Helper()
 	h := mcptest.NewHTTP(g.URL)
 	h.Header.Set("Authorization", "Bearer "+i.Token("first", i.Claims(resource,
 		map[string]any{"sub": subject})))
 	c := mcptest.NewClient(h, revision)
+	if capabilities != "" {
+		c.Capabilities = capabilities
+	}
 	t.Cleanup(func() { c.Close() })
 	harness.Handshake(t, c)
 	return user{c, h}
@@ -144,10 +154,10 @@ func TestHandlesBelongToTheirPrincipal(t *testing.T) {
 	}
 }
 
-// serverPID returns the id of the process of the stdio server box that a user's calls reach.
-func serverPID(t *testing.T, c user) int {
+// serverPID returns the id of the process of a stdio server that a user's calls reach.
+func serverPID(t *testing.T, c user, server string) int {
 	t.Helper()
-	pid, err := strconv.Atoi(string(mcptest.At(harness.CallTool(t, c.Client, "box__self",
+	pid, err := strconv.Atoi(string(mcptest.At(harness.CallTool(t, c.Client, server+"__self",
 		`{}`).Result, "structuredContent", "pid")))
 	if err != nil {
 		t.Fatal(err)
@@ -232,7 +242,7 @@ func TestSessionBelongsToItsPrincipal(t *testing.T) {
 	}
 	harness.CallTool(t, ann.Client, "box__cancelled", `{"tag":"a"}`)
 
-	if a, b := serverPID(t, ann), serverPID(t, bob); a == b {
+	if a, b := serverPID(t, ann, "box"), serverPID(t, bob, "box"); a == b {
 		t.Errorf("ann and bob use the same process, %d", a)
 	}
 	g.Stop()

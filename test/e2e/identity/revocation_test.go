@@ -32,7 +32,7 @@ func TestRevokedPrincipalLosesWhatItHas(t *testing.T) {
 			i := issuertest.Start(t)
 			g := start(t, i, "")
 			ann, bob := connect(t, g, i, "ann", revision), connect(t, g, i, "bob", revision)
-			annPID := serverPID(t, ann)
+			annPID := serverPID(t, ann, "box")
 			harness.StartWaitingCall(t, ann.Client, "box", "77", "a")
 			harness.StartWaitingCall(t, bob.Client, "box", "77", "b")
 			stream := openStream(t, strings.TrimSuffix(g.URL, "/mcp")+"/sse",

@@ -1,7 +1,7 @@
 // Package peers provides the programs that tests use. These are the real servers and clients that
-// test/package.json and test/servers/package.json pin, the packages of the TypeScript example, the
-// go-sdk's conformance server and clients (tools of go.mod), and the gatekit binary, which is built
-// from the working tree.
+// test/package.json, test/servers/package.json and test/clients/package.json pin, the packages of
+// the TypeScript example, the go-sdk's conformance server and clients (tools of go.mod), and the
+// gatekit binary, which is built from the working tree.
 //
 // Tests install the npm packages that they need into the user's cache folder. Each version of a
 // package-lock.json has one folder, which all test packages share. If Node, npm or the registry is
@@ -84,6 +84,13 @@ func Published(t testing.TB) Modules {
 	return modules(t, published)
 }
 
+// Clients returns the published clients that test/clients/package.json pins: Claude Code, Codex and
+// Gemini CLI. It installs them first if needed; they take 1 GB.
+func Clients(t testing.TB) Modules {
+	t.Helper()
+	return modules(t, clients)
+}
+
 // TypeScript returns the npm packages of examples/plugin-typescript. It installs them first if
 // needed.
 func TypeScript(t testing.TB) Modules {
@@ -129,6 +136,7 @@ func (m Modules) Inspector() []string { return []string{"node", m.Path(".bin", "
 var (
 	node       = sync.OnceValues(func() (string, error) { return install("test") })
 	published  = sync.OnceValues(func() (string, error) { return install("test/servers") })
+	clients    = sync.OnceValues(func() (string, error) { return install("test/clients") })
 	typescript = sync.OnceValues(func() (string, error) {
 		return install("examples/plugin-typescript")
 	})

@@ -63,12 +63,21 @@ func (r recorder) receiveOwn(m, request *mcp.Message) {
 		return
 	}
 	answer := r.stamp(m, mcp.ToClient)
-	answer.Method, answer.Request = request.Method, request
+	answer.Method, answer.Request, answer.Name = request.Method, request, nameIn(request)
 	if answer.Session == "" {
 		answer.Session, answer.Principal = request.Session, request.Principal
 	}
 	r.logFailure(p.RecordEvent(context.Background(), answer, "own",
 		"answers a request of Gatekit's own", nil))
+}
+
+// nameIn returns the name or URI of the item that a request of Gatekit's own is about, or "".
+func nameIn(request *mcp.Message) string {
+	name := request.Name
+	if meth, _ := mcp.LookupMethod(request.Method); name == "" && meth.NamePointer != "" {
+		name, _ = request.Text(meth.NamePointer)
+	}
+	return name
 }
 
 func (r recorder) logFailure(err error) {
@@ -110,7 +119,11 @@ func (r recorder) record(ctx context.Context, o Outgoing) (Outgoing, error) {
 	if o.isRecorded || p == nil {
 		return o, nil
 	}
-	passed := p.PassOwn(context.WithoutCancel(ctx), r.stamp(o.m, mcp.ToServer))
+	own := r.stamp(o.m, mcp.ToServer)
+	if own.Kind == mcp.Request {
+		own.Name = nameIn(own)
+	}
+	passed := p.PassOwn(context.WithoutCancel(ctx), own)
 	if passed.Message() == nil {
 		return o, unavailable(r.opts.Name, "a message to it could not be recorded", nil)
 	}

@@ -161,6 +161,10 @@ func TestSubscriptionsCrossTheBridge(t *testing.T) {
 						`{"uri":"box+test://box/a"}`); m.Error != nil {
 						t.Fatalf("resources/subscribe: got %s, want no error", m.Raw)
 					}
+					if pair.server != mcptest.Modern {
+						g.WantRecords("to_server request resources/subscribe box test://box/a own",
+							"to_client response resources/subscribe box test://box/a own")
+					}
 					mark = c.Mark()
 					harness.CallTool(t, c, "box__update", `{"uri":"test://box/a"}`)
 					updated, err := c.AwaitMethod(harness.Context(t), mark,

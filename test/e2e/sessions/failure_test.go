@@ -100,7 +100,7 @@ func TestMessagesSentAgainAfterARestartAreRecorded(t *testing.T) {
 			"to_server request logging/setLevel one - own",
 			"to_client response logging/setLevel one - own",
 			"to_server request resources/subscribe one "+uri+" own",
-			"to_client response resources/subscribe one - own")
+			"to_client response resources/subscribe one "+uri+" own")
 		g.WantRecords("- - - one - restarted",
 			"to_server request resources/subscribe one "+uri+" pass")
 	})

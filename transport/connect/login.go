@@ -5,6 +5,7 @@ import (
 	"crypto/subtle"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 
 	"gatekit/core/display"
@@ -100,23 +101,33 @@ func (p *Pages) askWho(w http.ResponseWriter, r *http.Request, l *Link) {
 	redirect(w, login.URL)
 }
 
+// takeAnswered returns the login of the browser to which the query of a request is the answer. list
+// returns the logins of a session, and matches reports whether the query is the answer to one of
+// them. The login is removed from the session, because an answer counts once.
+func takeAnswered[T any](p *Pages, r *http.Request, list func(*session) *[]T,
+	matches func(*session, T, url.Values) bool) (login T, s *session, q url.Values, ok bool) {
+	q, isValid := query(r)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s = p.session(r); !isValid || s == nil {
+		return login, nil, nil, false
+	}
+	s.forgetEnded()
+	logins := list(s)
+	i := slices.IndexFunc(*logins, func(l T) bool { return matches(s, l, q) })
+	if i < 0 {
+		return login, nil, nil, false
+	}
+	login = (*logins)[i]
+	*logins = slices.Delete(*logins, i, i+1)
+	return login, s, q, true
+}
+
 // finishUserLogin takes the answer of the issuer. From now on, the session has a principal.
 func (p *Pages) finishUserLogin(w http.ResponseWriter, r *http.Request) {
-	q, ok := query(r)
-	var a *attempt
-	p.mu.Lock()
-	s := p.session(r)
-	if ok && s != nil {
-		s.forgetEnded()
-		if i := slices.IndexFunc(s.attempts, func(a *attempt) bool {
-			return a.login.Matches(q)
-		}); i >= 0 {
-			a = s.attempts[i]
-			s.attempts = slices.Delete(s.attempts, i, i+1) // once
-		}
-	}
-	p.mu.Unlock()
-	if a == nil {
+	a, s, q, ok := takeAnswered(p, r, func(s *session) *[]*attempt { return &s.attempts },
+		func(_ *session, a *attempt, q url.Values) bool { return a.login.Matches(q) })
+	if !ok {
 		p.refuse(w, r, Refusal{Status: http.StatusBadRequest, Reason: "the answer of an issuer " +
 			"belongs to no login of this browser"}, openAgain)
 		return
@@ -179,20 +190,11 @@ func (p *Pages) begin(w http.ResponseWriter, r *http.Request, s *session, l *Lin
 
 // finishLogin takes the answer of an authorization server, in the browser in which the login began.
 func (p *Pages) finishLogin(w http.ResponseWriter, r *http.Request) {
-	q, ok := query(r)
-	var l *Link
-	p.mu.Lock()
-	if s := p.session(r); ok && s != nil && s.principal != "" {
-		s.forgetEnded()
-		if i := slices.IndexFunc(s.begun, func(l *Link) bool {
-			return l.login.Principal.ID() == s.principal && l.login.Matches(q)
-		}); i >= 0 {
-			l = s.begun[i]
-			s.begun = slices.Delete(s.begun, i, i+1) // once
-		}
-	}
-	p.mu.Unlock()
-	if l == nil {
+	l, _, q, ok := takeAnswered(p, r, func(s *session) *[]*Link { return &s.begun },
+		func(s *session, l *Link, q url.Values) bool {
+			return s.principal != "" && l.login.Principal.ID() == s.principal && l.login.Matches(q)
+		})
+	if !ok {
 		p.refuse(w, r, Refusal{Status: http.StatusBadRequest, Reason: "the answer of an " +
 			"authorization server belongs to no login of this browser"}, notBegun)
 		return

@@ -58,12 +58,8 @@ login = { id = "gatekit-connect", secret = "s3cret-of-connect" }
 // login at first, so that the server answers its initialize, and no login afterwards.
 func (c *connectable) client(t *testing.T, revision, principal, token string) *mcptest.Client {
 	t.Helper()
-	connection := mcptest.NewHTTP(c.gatekit.URL)
-	connection.Header.Set("Authorization", "Bearer "+token)
-	connection.Header.Set("Cookie", "canary=1")
-	client := mcptest.NewClient(connection, revision)
+	client := bearer(t, c.gatekit, token, revision)
 	client.Capabilities = `{"elicitation":{"url":{}}}`
-	t.Cleanup(func() { client.Close() })
 	c.provider.logIn(t, c.gatekit.Dir, "old", "box", "--principal", principal)
 	harness.Handshake(t, client)
 	subscribe(t, client)
@@ -75,6 +71,35 @@ func (c *connectable) client(t *testing.T, revision, principal, token string) *m
 	}
 	awaitChange(t, client, mark)
 	return client
+}
+
+// bearer returns a client of gatekit with a bearer token and a cookie, neither of which a server may
+// get.
+func bearer(t *testing.T, g *harness.Gatekit, token, revision string) *mcptest.Client {
+	connection := mcptest.NewHTTP(g.URL)
+	connection.Header.Set("Authorization", "Bearer "+token)
+	connection.Header.Set("Cookie", "canary=1")
+	client := mcptest.NewClient(connection, revision)
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
+// callUntilAsked begins a call that needs a login, and waits for the question, which opensURLs
+// sends to asked. It returns the question, and the channel that gets the answer of the call.
+func callUntilAsked(t *testing.T, client *mcptest.Client,
+	asked <-chan mcptest.Message) (question mcptest.Message, called <-chan string) {
+	t.Helper()
+	answered := make(chan string, 1)
+	go func() {
+		m, err := client.Tool(harness.Context(t), "box__whoami", `{}`)
+		answered <- fmt.Sprint(string(m.Result), string(m.Error), err)
+	}()
+	select {
+	case question = <-asked:
+	case got := <-answered:
+		t.Fatalf("the call ended without a question: %s", got)
+	}
+	return question, answered
 }
 
 // user is a person with a browser.
@@ -152,17 +177,7 @@ func TestPrincipalIsAskedToLogIn(t *testing.T) {
 			ann := c.provider.issuer + "#ann"
 			client := c.client(t, revision, ann, c.provider.accessToken("ann"))
 			asked := opensURLs(client, "accept")
-			called := make(chan string, 1)
-			go func() {
-				m, err := client.Tool(harness.Context(t), "box__whoami", `{}`)
-				called <- fmt.Sprint(string(m.Result), string(m.Error), err)
-			}()
-			var question mcptest.Message
-			select {
-			case question = <-asked:
-			case got := <-called:
-				t.Fatalf("the call ended without a question: %s", got)
-			}
+			question, called := callUntilAsked(t, client, asked)
 			page := mcptest.Text(question.Params, "url")
 			if mcptest.Text(question.Params, "mode") != "url" ||
 				!strings.HasPrefix(page, c.public+"/connect/gk1.") ||
@@ -233,19 +248,10 @@ func TestFirstLoginIsAskedFor(t *testing.T) {
 				list)
 		}
 		mark := client.Mark()
-		called := make(chan string, 1)
-		go func() {
-			m, err := client.Tool(harness.Context(t), "box__whoami", `{}`)
-			called <- fmt.Sprint(string(m.Result), string(m.Error), err)
-		}()
-		select {
-		case question := <-asked:
-			if last := logIn(mcptest.Text(question.Params, "url")); !strings.Contains(last,
-				"You are logged in") {
-				t.Errorf("the last page is\n%s", last)
-			}
-		case got := <-called:
-			t.Fatalf("the call ended without a question: %s", got)
+		question, called := callUntilAsked(t, client, asked)
+		if last := logIn(mcptest.Text(question.Params, "url")); !strings.Contains(last,
+			"You are logged in") {
+			t.Errorf("the last page is\n%s", last)
 		}
 		if got := <-called; !strings.Contains(got, "you are ann") {
 			t.Errorf("the call got %s, want the result for ann", got)
@@ -258,10 +264,7 @@ func TestFirstLoginIsAskedFor(t *testing.T) {
 	}
 	t.Run("a principal", func(t *testing.T) {
 		c := startConnectable(t, preRegistered, "")
-		connection := mcptest.NewHTTP(c.gatekit.URL)
-		connection.Header.Set("Authorization", "Bearer "+c.provider.accessToken("ann"))
-		client := mcptest.NewClient(connection, mcptest.Modern)
-		t.Cleanup(func() { client.Close() })
+		client := bearer(t, c.gatekit, c.provider.accessToken("ann"), mcptest.Modern)
 		call(t, client, func(page string) string {
 			user := newUser(t, "ann")
 			_, text := user.open(c, page)
@@ -293,12 +296,8 @@ func TestBobCannotFinishTheLoginOfAnn(t *testing.T) {
 	ann := c.provider.issuer + "#ann"
 	client := c.client(t, mcptest.Modern, ann, c.provider.accessToken("ann"))
 	asked := opensURLs(client, "accept")
-	called := make(chan string, 1)
-	go func() {
-		m, err := client.Tool(harness.Context(t), "box__whoami", `{}`)
-		called <- fmt.Sprint(string(m.Result), string(m.Error), err)
-	}()
-	page := mcptest.Text((<-asked).Params, "url")
+	question, called := callUntilAsked(t, client, asked)
+	page := mcptest.Text(question.Params, "url")
 	user := newUser(t, "ann")
 	// Ann's browser stops before it comes back from the authorization server.
 	var back string
@@ -357,10 +356,7 @@ func TestPrincipalsWithoutLoginGetNoLink(t *testing.T) {
 	}
 	t.Run("a shared login", func(t *testing.T) {
 		c := startConnectable(t, preRegistered+"\nper = \"gatekit\"", "")
-		connection := mcptest.NewHTTP(c.gatekit.URL)
-		connection.Header.Set("Authorization", "Bearer "+c.provider.accessToken("ann"))
-		client := mcptest.NewClient(connection, mcptest.Modern)
-		t.Cleanup(func() { client.Close() })
+		client := bearer(t, c.gatekit, c.provider.accessToken("ann"), mcptest.Modern)
 		asked := opensURLs(client, "accept")
 		wantNoLogin(t, client, "gatekit auth login box")
 		if len(asked) != 0 {
@@ -405,18 +401,8 @@ func usePagesInABrowser(t *testing.T, c *connectable, cookie string, flags ...st
 	ann := c.provider.issuer + "#ann"
 	client := c.client(t, mcptest.Modern, ann, c.provider.accessToken("ann"))
 	asked := opensURLs(client, "accept")
-	called := make(chan string, 1)
-	go func() {
-		m, err := client.Tool(harness.Context(t), "box__whoami", `{}`)
-		called <- fmt.Sprint(string(m.Result), string(m.Error), err)
-	}()
-	var page string
-	select {
-	case question := <-asked:
-		page = mcptest.Text(question.Params, "url")
-	case got := <-called:
-		t.Fatalf("the call ended without a question: %s", got)
-	}
+	question, called := callUntilAsked(t, client, asked)
+	page := mcptest.Text(question.Params, "url")
 	open := func(name string) string {
 		cmd := exec.CommandContext(harness.Context(t), "node", append([]string{
 			filepath.Join(peers.Top(), "test", "e2e", "credentials", "browser.mjs"),
@@ -457,12 +443,8 @@ func TestPagesRegisterGatekit(t *testing.T) {
 	ann := c.provider.issuer + "#ann"
 	client := c.client(t, mcptest.Modern, ann, c.provider.accessToken("ann"))
 	asked := opensURLs(client, "accept")
-	called := make(chan string, 1)
-	go func() {
-		m, err := client.Tool(harness.Context(t), "box__whoami", `{}`)
-		called <- fmt.Sprint(string(m.Result), string(m.Error), err)
-	}()
-	page := mcptest.Text((<-asked).Params, "url")
+	question, called := callUntilAsked(t, client, asked)
+	page := mcptest.Text(question.Params, "url")
 	user := newUser(t, "ann")
 	_, text := user.open(c, page)
 	if _, last := user.press(c, page, text); !strings.Contains(last, "You are logged in") {

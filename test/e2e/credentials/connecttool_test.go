@@ -86,11 +86,8 @@ func TestConnectToolReturnsALink(t *testing.T) {
 			token, table := staticToken(t, "ci")
 			c := startConnectable(t, preRegistered, table)
 			client := func(token string) *mcptest.Client {
-				connection := mcptest.NewHTTP(c.gatekit.URL)
-				connection.Header.Set("Authorization", "Bearer "+token)
-				client := mcptest.NewClient(connection, revision)
+				client := bearer(t, c.gatekit, token, revision)
 				client.Capabilities = `{}`
-				t.Cleanup(func() { client.Close() })
 				harness.Handshake(t, client)
 				wantTools(t, client, "box__connect")
 				return client

@@ -1,16 +1,11 @@
 package credentials
 
 import (
-	"bufio"
-	"fmt"
-	"regexp"
 	"strings"
 	"testing"
 
 	"gatekit/test/harness"
 )
-
-var userCode = regexp.MustCompile(`enter the code (\S+):`)
 
 // TestUserLogsInOnAnotherDevice logs in with a code at a certified authorization server, while
 // gatekit runs.
@@ -25,40 +20,17 @@ func TestUserLogsInOnAnotherDevice(t *testing.T) {
 			wantNoLogin(t, c, "gatekit auth login box")
 
 			mark := c.Mark()
-			cmd := command(t, g.Dir, "auth", "login", "box", "--device")
-			out, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			var stderr harness.Output
-			cmd.Stderr = &stderr
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			var text strings.Builder
-			var code, last string
-			for lines := bufio.NewScanner(out); lines.Scan(); {
-				line := lines.Text()
-				fmt.Fprintln(&text, line)
-				if m := userCode.FindStringSubmatch(line); m != nil {
-					code = m[1]
-				}
-				if strings.HasPrefix(line, "  http") && last == "" {
-					last = a.enterCode(strings.TrimSpace(line), code, "ann")
-				}
-			}
-			if err := cmd.Wait(); err != nil {
-				t.Fatalf("%v\n%s%s\nthe last page is %s", err, text.String(), stderr.String(), last)
-			}
-			if !strings.Contains(text.String(), "logged in to box as the local user") {
-				t.Errorf("got the output %s", text.String())
+			last, out, code := runLogIn(t, g.Dir, []string{"box", "--device"},
+				func(page, code string) string { return a.enterCode(page, code, "ann") })
+			if code != 0 || !strings.Contains(out, "logged in to box as the local user") {
+				t.Fatalf("exit code %d\n%s\nthe last page is %s", code, out, last)
 			}
 			awaitChange(t, c, mark)
 			wantUser(t, c, "ann")
 			if n := actions(g)["login"]; n != 1 {
 				t.Errorf("got %d records of a login, want 1", n)
 			}
-			wantHidden(t, g, p, text.String(), stderr.String())
+			wantHidden(t, g, p, out)
 		})
 	}
 }

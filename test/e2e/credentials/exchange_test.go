@@ -62,11 +62,7 @@ func TestTokensOfClientsAreExchanged(t *testing.T) {
 				for _, name := range []string{"ann", "bob"} {
 					token := a.accessToken(name)
 					tokens[token] = true
-					connection := mcptest.NewHTTP(g.URL)
-					connection.Header.Set("Authorization", "Bearer "+token)
-					connection.Header.Set("Cookie", "canary=1")
-					c := mcptest.NewClient(connection, revision)
-					t.Cleanup(func() { c.Close() })
+					c := bearer(t, g, token, revision)
 					harness.Handshake(t, c)
 					clients[name] = c
 				}
@@ -104,11 +100,7 @@ func TestClientsOfOneUserKeepTheirRights(t *testing.T) {
 				p := protectedBy(t, a, era == "legacy")
 				g := start(t, exchanging(a, p, ""))
 				ask := func(client, scope string) func() {
-					connection := mcptest.NewHTTP(g.URL)
-					connection.Header.Set("Authorization", "Bearer "+
-						a.accessTokenOf(client, "ann", scope))
-					c := mcptest.NewClient(connection, revision)
-					t.Cleanup(func() { c.Close() })
+					c := bearer(t, g, a.accessTokenOf(client, "ann", scope), revision)
 					harness.Handshake(t, c)
 					return func() {
 						m, err := c.Tool(harness.Context(t), "box__scopes", `{}`)
@@ -159,10 +151,7 @@ func TestExchangeNeedsATokenOfTheIssuer(t *testing.T) {
 	p := protectedBy(t, a, false)
 	token, table := staticToken(t, "ci")
 	g := start(t, exchanging(a, p, table)+harness.ScriptedServer("other"))
-	connection := mcptest.NewHTTP(g.URL)
-	connection.Header.Set("Authorization", "Bearer "+token)
-	c := mcptest.NewClient(connection, harness.Revisions[0])
-	t.Cleanup(func() { c.Close() })
+	c := bearer(t, g, token, harness.Revisions[0])
 	harness.Handshake(t, c)
 	if got := whoAmI(t, c); !strings.Contains(got, "you have no access token of "+a.issuer) {
 		t.Errorf("got %s, want that there is no token to exchange", got)

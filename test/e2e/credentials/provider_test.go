@@ -231,6 +231,16 @@ func (p *provider) logIn(t *testing.T, dir, name string, args ...string) string 
 func (p *provider) tryLogIn(t *testing.T, dir, name string, args ...string) (page, output string,
 	code int) {
 	t.Helper()
+	return runLogIn(t, dir, args, func(at, _ string) string { return p.browse(at, name) })
+}
+
+var userCode = regexp.MustCompile(`enter the code (\S+):`)
+
+// runLogIn runs gatekit auth login. The function open is the user: it gets the page that the command
+// prints and, with --device, the code, and returns the last page that the user sees.
+func runLogIn(t *testing.T, dir string, args []string,
+	open func(page, code string) string) (page, output string, exitCode int) {
+	t.Helper()
 	cmd := command(t, dir, append([]string{"auth", "login"}, args...)...)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -242,10 +252,14 @@ func (p *provider) tryLogIn(t *testing.T, dir, name string, args ...string) (pag
 		t.Fatal(err)
 	}
 	var text strings.Builder
+	code := ""
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		fmt.Fprintln(&text, lines.Text())
+		if m := userCode.FindStringSubmatch(lines.Text()); m != nil {
+			code = m[1]
+		}
 		if strings.HasPrefix(lines.Text(), "  http") {
-			page = p.browse(strings.TrimSpace(lines.Text()), name)
+			page = open(strings.TrimSpace(lines.Text()), code)
 		}
 	}
 	cmd.Wait()

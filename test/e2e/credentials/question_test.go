@@ -177,10 +177,7 @@ func TestPrincipalsGetNoLoopbackPage(t *testing.T) {
 			g := start(t, table+oauth(p, pinned(a), preRegistered, `per = "gatekit"`)+
 				harness.ScriptedServer("other"))
 			a.logIn(t, g.Dir, "bob", "box")
-			connection := mcptest.NewHTTP(g.URL)
-			connection.Header.Set("Authorization", "Bearer "+token)
-			c := mcptest.NewClient(connection, revision)
-			t.Cleanup(func() { c.Close() })
+			c := bearer(t, g, token, revision)
 			asked := opensURLs(c, "accept")
 			logOut(t, g, c)
 			wantNoLogin(t, c, "gatekit auth login box")

@@ -45,6 +45,7 @@ no mistakes, check
   - lists the tools, prompts and resources of each server, and counts the items that the plugins
     and policies hide;
   - fetches the metadata and the keys of the issuers of [listen.auth];
+  - names the servers that no sandbox confines, and tells what the kernel can hold;
   - checks that the audit log, the sinks and the telemetry collector can be used, without
     sending anything.
 
@@ -60,6 +61,8 @@ results are ok, and 1 otherwise:
                  policies/names.rego: package names, 3 helper rules
   FAIL  far      no response from the URL: server "far": POST http://127.0.0.1:1/mcp: dial tcp
                  127.0.0.1:1: connect: connection refused
+  ok    sandbox  not confined: far, files (they may do everything that you may do)
+                 this kernel: Landlock ABI 9
   ok    siem     audit sink: syslog tls://siem.example:6514; records and checkpoints, jsonl
   FAIL  [audit]  open the audit log "/srv/audit.jsonl": permission denied
 
@@ -147,6 +150,9 @@ func (p *program) checkAll(ctx context.Context, r *checkReport, cfg *config.Conf
 	if badCollector != nil {
 		r.width = max(r.width, len("[telemetry]"))
 	}
+	if slices.ContainsFunc(cfg.Servers, isProgram) {
+		r.width = max(r.width, len("sandbox"))
+	}
 	if !cfg.Allow.Enabled {
 		r.width = max(r.width, len("[allow]"))
 	}
@@ -214,6 +220,7 @@ func (p *program) checkAll(ctx context.Context, r *checkReport, cfg *config.Conf
 		r.fail("audit", "[audit]", fmt.Errorf("open the audit log %q: %w", cfg.Audit.File,
 			notWritable))
 	}
+	checkSandboxes(r, cfg)
 	servers.Wait()
 }
 

@@ -32,7 +32,7 @@ func TestCheckPrintsEachResultWhenItIsKnown(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	wanted := map[string]bool{"configuration " + dir: true, "ok    files  2026-07-28": true,
+	wanted := map[string]bool{"configuration " + dir: true, "ok    files    2026-07-28": true,
 		"ok    mark ": true}
 	for lines := bufio.NewScanner(stdout); len(wanted) > 0 && lines.Scan(); {
 		for prefix := range wanted {

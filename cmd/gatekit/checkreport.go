@@ -26,12 +26,14 @@ type checkReport struct {
 
 // checkResult is one result as gatekit check --json prints it.
 type checkResult struct {
-	// configuration, server, issuer, plugin, policy, sink, telemetry, audit or allow
+	// configuration, server, issuer, plugin, policy, sink, telemetry, audit, allow or sandbox
 	Check  string `json:"check"`
 	Name   string `json:"name,omitempty"`
 	OK     bool   `json:"ok"`
 	Result string `json:"result,omitempty"`
 	Error  string `json:"error,omitempty"`
+	// NotConfined holds the servers that may do everything that the user may, for the check sandbox.
+	NotConfined []string `json:"notConfined,omitempty"`
 	// The position of a mistake in the configuration or in a policy.
 	File   string `json:"file,omitempty"`
 	Line   int    `json:"line,omitempty"`

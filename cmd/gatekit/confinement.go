@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -63,6 +65,35 @@ func protectedFiles(c *config.Config) (hidden, fixed []string) {
 		hidden = append(hidden, state)
 	}
 	return hidden, fixed
+}
+
+// isProgram reports whether a server is a program, which a sandbox can confine.
+func isProgram(s config.Server) bool { return s.Command != "" }
+
+// checkSandboxes reports which servers no sandbox confines, and what the kernel can hold. A level
+// that it cannot hold fails the check of the server.
+func checkSandboxes(r *checkReport, c *config.Config) {
+	if !slices.ContainsFunc(c.Servers, isProgram) {
+		return
+	}
+	var free []string
+	for _, s := range c.Servers {
+		if isProgram(s) && (s.Sandbox == nil || s.Sandbox.Level == string(sandbox.Off)) {
+			free = append(free, s.Name)
+		}
+	}
+	result := "every program of a server is confined"
+	if len(free) > 0 {
+		result = fmt.Sprintf("not confined: %s (they may do everything that you may do)",
+			strings.Join(free, ", "))
+	}
+	if held, err := sandbox.Support(); err != nil {
+		result += "\n" + err.Error()
+	} else {
+		result += "\nthis kernel: " + held
+	}
+	r.print(checkResult{Check: "sandbox", Name: "sandbox", OK: true, Result: result,
+		NotConfined: free})
 }
 
 // recordConfinement returns a function that calls dial, and records how the process is confined,
@@ -124,10 +155,10 @@ func logEgress(dial dialFunc, log *slog.Logger) dialFunc {
 }
 
 // sandbox returns the sandbox that the flags of wrap ask for. Without --sandbox, it is guard if the
-// system can hold it. A network that a flag takes away must be held.
+// system can hold it. A network that a flag takes away, and limits, must be held.
 func (o *wrapOptions) sandbox() (*config.Sandbox, error) {
 	b := &config.Sandbox{Level: o.sandboxLevel.value,
-		Network: config.Network{Mode: o.network.value}}
+		Network: config.Network{Mode: o.network.value}, Memory: int(o.memory), Files: o.files}
 	if len(o.hosts) > 0 {
 		if b.Network.Mode != "" {
 			return nil, errors.New("--net lists the only hosts of a server, and --network says " +
@@ -145,16 +176,23 @@ func (o *wrapOptions) sandbox() (*config.Sandbox, error) {
 			return nil, fmt.Errorf("--net: %w", err)
 		}
 	}
-	isLimited := b.Network.Mode == config.NetworkNone || b.Network.Mode == config.NetworkHosts
+	isLimited := b.Network.Mode == config.NetworkNone || b.Network.Mode == config.NetworkHosts ||
+		b.Memory != 0 || b.Files != 0
 	if b.Level == "" {
 		b.Level, b.BestEffort = string(sandbox.Guard), !isLimited
+	}
+	switch {
+	case b.Memory != 0 && b.Memory < config.MinMemory:
+		return nil, fmt.Errorf("--memory must be at least %d MiB", config.MinMemory>>20)
+	case b.Files != 0 && b.Files < config.MinFiles:
+		return nil, fmt.Errorf("--files must be at least %d", config.MinFiles)
 	}
 	if b.Network.Mode == "" {
 		b.Network.Mode = config.DefaultNetwork(b.Level)
 	}
 	if b.Level == string(sandbox.Off) && (len(o.read)+len(o.write) > 0 || isLimited) {
-		return nil, errors.New("--read, --write, --net and --network need a sandbox\nhint: leave " +
-			"out --sandbox off")
+		return nil, errors.New("--read, --write, --net, --network, --memory and --files need a " +
+			"sandbox\nhint: leave out --sandbox off")
 	}
 	for _, list := range []struct{ paths, to *[]string }{{&o.read, &b.Read}, {&o.write, &b.Write}} {
 		for _, p := range *list.paths {
@@ -177,3 +215,32 @@ func shellQuote(word string) string {
 }
 
 const shellSafe = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+@:"
+
+// byteCount is the value of a flag: a number of bytes, such as 1073741824 or 1GiB.
+type byteCount int
+
+func (b *byteCount) String() string {
+	if *b == 0 {
+		return ""
+	}
+	return strconv.Itoa(int(*b))
+}
+
+// Set implements pflag.Value.
+func (b *byteCount) Set(text string) error {
+	number, shift := text, 0
+	for unit, bits := range map[string]int{"KiB": 10, "MiB": 20, "GiB": 30} {
+		if before, ok := strings.CutSuffix(text, unit); ok {
+			number, shift = before, bits
+		}
+	}
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || n <= 0 || n > math.MaxInt64>>shift {
+		return errors.New("must be a number of bytes, such as 1073741824, 512MiB or 1GiB")
+	}
+	*b = byteCount(n << shift)
+	return nil
+}
+
+// Type implements pflag.Value.
+func (*byteCount) Type() string { return "size" }

@@ -63,11 +63,11 @@ On Linux, the server is confined (--sandbox guard). It can read neither your key
 files. It can write only to the working folder, to the files and folders that the command and --env
 name, to the folders of these files, to a private temporary folder and to the caches of package
 managers. Grant other places with --read and --write, also a known place of keys. If the system
-cannot confine the server, Gatekit says so and starts it nevertheless. With --sandbox guard or
---network none in the command, it does not start it. With --sandbox strict, the server can read only
-programs, libraries and what the flags name, write only to what --write names, and has no network.
-With --net HOST, it can connect to this host, on port 443 unless HOST names another port, and to no
-other host. --sandbox off lets it do everything that you may do.
+cannot confine the server, Gatekit says so and starts it nevertheless. With --sandbox guard,
+--network none, --net, --memory or --files in the command, it does not start it. With --sandbox
+strict, the server can read only programs, libraries and what the flags name, write only to what
+--write names, and has no network. With --net HOST, it can connect to this host, on port 443 unless
+HOST names another port, and to no other host. --sandbox off lets it do everything that you may do.
 
 What the server declares when you wrap it first is trusted: its tools, prompts, templates and
 instructions are written into a lock file in your state folder, one for each command, arguments and
@@ -136,6 +136,10 @@ To change settings, write a configuration (gatekit help run). In it, the default
 	c.Flags().StringArrayVar(&o.hosts, "net", nil,
 		"`host` that a confined server may connect to, and to no other: api.example.com, "+
 			"*.example.com or example.com:8443; may be repeated")
+	c.Flags().Var(&o.memory, "memory", "private `memory` of each process of a confined server, "+
+		"such as 512MiB (default: no limit)")
+	c.Flags().IntVar(&o.files, "files", 0, "open `files` of each process of a confined server "+
+		"(default: no limit of its own)")
 	c.Flags().Var(&o.pins, "pins", "`change` of what the server declares: off (not compared), "+
 		"warn or hide (default: hide, or warn if the program may have changed)")
 	c.Flags().StringArrayVar(&o.rules, "rule", nil,
@@ -160,6 +164,8 @@ type wrapOptions struct {
 	sandboxLevel, network choice
 	read, write           []string
 	hosts                 []string // of --net
+	memory                byteCount
+	files                 int
 
 	pins choice
 

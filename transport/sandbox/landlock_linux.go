@@ -50,17 +50,37 @@ type rules struct {
 	count   int
 }
 
-// newRules makes the rules. It returns the version of Landlock, and what it cannot refuse.
-func newRules(g grants) (r *rules, abi int, notHeld []string, err error) {
+// support returns the version of Landlock, and what it cannot refuse.
+func support(noNetwork bool) (abi int, notHeld []string, err error) {
 	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0,
 		unix.LANDLOCK_CREATE_RULESET_VERSION)
-	abi = int(version)
-	switch {
-	case errno != 0:
-		return nil, 0, nil, &UnsupportedError{fmt.Sprintf("its kernel has no Landlock (%v)", errno)}
-	case abi < minABI:
-		return nil, abi, nil, &UnsupportedError{fmt.Sprintf(
+	if errno != 0 {
+		return 0, nil, &UnsupportedError{fmt.Sprintf("its kernel has no Landlock (%v)", errno)}
+	}
+	notHeld, err = notHeldBy(int(version), noNetwork)
+	return int(version), notHeld, err
+}
+
+// notHeldBy returns what a version of Landlock cannot refuse. noUnix is set if a filter refuses
+// sockets of Unix.
+func notHeldBy(abi int, noUnix bool) (notHeld []string, err error) {
+	if abi < minABI {
+		return nil, &UnsupportedError{fmt.Sprintf(
 			"it needs Landlock ABI %d (Linux 6.2), and this kernel has %d", minABI, abi)}
+	}
+	if abi < 6 {
+		notHeld = append(notHeld, "signals to other processes (needs Landlock ABI 6)")
+	}
+	if abi < 9 && !noUnix {
+		notHeld = append(notHeld, "connections to Unix sockets (needs Landlock ABI 9)")
+	}
+	return notHeld, nil
+}
+
+// newRules makes the rules. It returns the version of Landlock, and what it cannot refuse.
+func newRules(g grants) (r *rules, abi int, notHeld []string, err error) {
+	if abi, notHeld, err = support(g.noNetwork || g.ownNetwork); err != nil {
+		return nil, abi, nil, err
 	}
 	filter, err := newFilter(g)
 	if err != nil {
@@ -86,13 +106,9 @@ func newRules(g grants) (r *rules, abi int, notHeld []string, err error) {
 	if abi >= 6 {
 		size = unsafe.Offsetof(attr.Quiet_access_fs)
 		attr.Scoped = unix.LANDLOCK_SCOPE_SIGNAL | unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET
-	} else {
-		notHeld = append(notHeld, "signals to other processes (needs Landlock ABI 6)")
 	}
 	if abi >= 9 {
 		r.handled |= unix.LANDLOCK_ACCESS_FS_RESOLVE_UNIX
-	} else if !g.noNetwork && !g.ownNetwork {
-		notHeld = append(notHeld, "connections to Unix sockets (needs Landlock ABI 9)")
 	}
 	attr.Handled_access_fs = r.handled
 	ruleset, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET,

@@ -19,6 +19,10 @@ func (*network) startError(err error) error { return err }
 
 func (*network) receive() ([]*os.File, error) { return nil, nil }
 
+func support(bool) (abi int, notHeld []string, err error) {
+	return 0, nil, &UnsupportedError{"it is not Linux on amd64 or arm64"}
+}
+
 func newRules(grants) (*rules, int, []string, error) {
 	return nil, 0, nil, &UnsupportedError{"it is not Linux on amd64 or arm64"}
 }

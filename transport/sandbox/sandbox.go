@@ -44,7 +44,10 @@
 //   - The secrets of the user are a list of known places. With Strict, a file that the arguments
 //     name grants reading of the package that it belongs to.
 //   - With Guard, the process can create user namespaces. Unless it runs as root, it can write to
-//     files in /proc, which for other processes of the user are such as oom_score_adj.
+//     files in /proc, which for other processes of the user are such as oom_score_adj. Landlock
+//     cannot grant only the folders of the process and of what it starts: these folders do not
+//     exist yet when the rules are made.
+//   - The numbers of the open files of other processes can be listed, but not opened.
 //   - The number of processes, and the memory of all of them together, are not limited. That needs
 //     cgroups.
 //   - Memory does not count shared memory, such as files of /dev/shm.
@@ -137,6 +140,21 @@ type UnsupportedError struct{ Reason string }
 
 func (e *UnsupportedError) Error() string {
 	return "this system cannot confine the server: " + e.Reason
+}
+
+// Support describes what this system can hold for a process that may use the network, as "Landlock
+// ABI 7; cannot refuse connections to Unix sockets (needs Landlock ABI 9)". The error is an
+// *UnsupportedError if it can confine no process.
+func Support() (string, error) {
+	abi, notHeld, err := support(false)
+	if err != nil {
+		return "", err
+	}
+	text := fmt.Sprintf("Landlock ABI %d", abi)
+	if len(notHeld) > 0 {
+		text += "; cannot refuse " + strings.Join(notHeld, ", ")
+	}
+	return text, nil
 }
 
 // New prepares the sandbox of one process. With Off, the Sandbox does nothing. If the system cannot

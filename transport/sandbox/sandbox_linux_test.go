@@ -16,6 +16,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -77,8 +78,18 @@ var attempts = map[string]func(args []string) error{
 		return err
 	},
 	"run from memory": runFromMemory,
-	"signal":          func(args []string) error { return syscall.Kill(number(args[0]), 0) },
-	"trace":           func(args []string) error { return syscall.PtraceAttach(number(args[0])) },
+	"run by the linker": func(args []string) error {
+		b, err := os.ReadFile("/bin/true")
+		if err == nil {
+			err = os.WriteFile(args[0], b, 0o600)
+		}
+		if err == nil {
+			err = exec.Command(args[1], args[0]).Run()
+		}
+		return err
+	},
+	"signal": func(args []string) error { return syscall.Kill(number(args[0]), 0) },
+	"trace":  func(args []string) error { return syscall.PtraceAttach(number(args[0])) },
 	"read memory": func(args []string) error {
 		buffer := make([]byte, 8)
 		_, err := unix.ProcessVMReadv(number(args[0]),
@@ -96,8 +107,19 @@ var attempts = map[string]func(args []string) error{
 	},
 	"unix socket":     func(args []string) error { return dial("unix", args[0]) },
 	"abstract socket": func(args []string) error { return dial("unix", "@"+args[0]) },
-	"netlink":         socket(unix.AF_NETLINK, unix.SOCK_RAW),
-	"vsock":           socket(unix.AF_VSOCK, unix.SOCK_STREAM),
+	"netlink":         socket(unix.AF_NETLINK, unix.SOCK_RAW, 0),
+	"vsock":           socket(unix.AF_VSOCK, unix.SOCK_STREAM, 0),
+	"raw socket":      socket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP),
+	"packet socket":   socket(unix.AF_PACKET, unix.SOCK_RAW, 0),
+	"ipv6":            socket(unix.AF_INET6, unix.SOCK_DGRAM, 0),
+	"mptcp":           socket(unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_MPTCP),
+	"sctp":            socket(unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_SCTP),
+	"unix datagram":   socket(unix.AF_UNIX, unix.SOCK_DGRAM, 0),
+	"tcp fast open":   fastOpen,
+	"listen on a unix socket": func(args []string) error {
+		_, err := net.Listen("unix", args[0])
+		return err
+	},
 	"io_uring": func([]string) error {
 		var params [120]byte
 		file, _, errno := unix.Syscall(unix.SYS_IO_URING_SETUP, 1,
@@ -110,6 +132,44 @@ var attempts = map[string]func(args []string) error{
 	"pair of sockets": func([]string) error {
 		_, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 		return err
+	},
+	"open for writing": func(args []string) error {
+		f, err := os.OpenFile(args[0], os.O_RDWR, 0)
+		if err != nil {
+			return err
+		}
+		return f.Close()
+	},
+	"take a file of a process": takeFile,
+	"put characters into a terminal": func([]string) error {
+		_, _, errno := unix.Syscall(unix.SYS_IOCTL, 1, unix.TIOCSTI, 0)
+		if errno == unix.ENOTTY || errno == unix.EFAULT {
+			return nil // only the file or the address is wrong
+		}
+		return errno
+	},
+	"bind mount": func(args []string) error {
+		return inNamespaces("mount and read", args)
+	},
+	"mount and read": func(args []string) error {
+		if err := unix.Mount(filepath.Dir(args[0]), args[1], "", unix.MS_BIND, ""); err != nil {
+			return err
+		}
+		_, err := os.ReadFile(filepath.Join(args[1], filepath.Base(args[0])))
+		return err
+	},
+	"user namespace": func([]string) error {
+		return (&exec.Cmd{Path: "/bin/true",
+			SysProcAttr: &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER}}).Run()
+	},
+	"chmod": func(args []string) error { return os.Chmod(args[0], 0o600) },
+	"touch": func(args []string) error { return os.Chtimes(args[0], time.Now(), time.Now()) },
+	"stat":  func(args []string) error { _, err := os.Stat(args[0]); return err },
+	"run a script by its interpreter": func(args []string) error {
+		if err := os.WriteFile(args[0], []byte("exit 0"), 0o600); err != nil {
+			return err
+		}
+		return exec.Command("/bin/sh", args[0]).Run()
 	},
 	"read a parent's thread": func([]string) error {
 		return forThreads(func(id string) error {
@@ -173,12 +233,16 @@ func openAsPath(args []string) error {
 }
 
 // mountNamespace hides a folder behind an empty one, as root of a namespace of its own.
-func mountNamespace([]string) error {
+func mountNamespace([]string) error { return inNamespaces("mount", nil) }
+
+// inNamespaces makes an attempt as root of a user namespace and a mount namespace.
+func inNamespaces(attempt string, args []string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	return (&exec.Cmd{Path: self, Env: append(os.Environ(), attemptVariable+"=mount"),
+	return (&exec.Cmd{Path: self, Args: append([]string{self}, args...),
+		Env: append(os.Environ(), attemptVariable+"="+attempt),
 		SysProcAttr: &syscall.SysProcAttr{
 			Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNS,
 			UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
@@ -208,8 +272,32 @@ func dial(network, address string) error {
 	return c.Close()
 }
 
-func socket(family, kind int) func([]string) error {
-	return func([]string) error { _, err := unix.Socket(family, kind, 0); return err }
+func socket(family, kind, protocol int) func([]string) error {
+	return func([]string) error { _, err := unix.Socket(family, kind, protocol); return err }
+}
+
+// fastOpen sends data with the first packet of a connection, without a call of connect.
+func fastOpen(args []string) error {
+	file, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	if err != nil {
+		return err
+	}
+	address, err := net.ResolveTCPAddr("tcp", args[0])
+	if err != nil {
+		return err
+	}
+	return unix.Sendto(file, []byte("x"), unix.MSG_FASTOPEN,
+		&unix.SockaddrInet4{Port: address.Port, Addr: [4]byte(address.IP.To4())})
+}
+
+// takeFile copies the first open file of another process.
+func takeFile(args []string) error {
+	process, err := unix.PidfdOpen(number(args[0]), 0)
+	if err != nil {
+		return err
+	}
+	_, err = unix.PidfdGetfd(process, 0, 0)
+	return err
 }
 
 func number(s string) int { n, _ := strconv.Atoi(s); return n }
@@ -231,6 +319,7 @@ func newPlace(t *testing.T) place {
 	p.log = filepath.Join(p.work, "audit.jsonl")
 	p.config = filepath.Join(p.work, "gatekit.toml")
 	for _, file := range []string{p.secret, filepath.Join(p.state, "gatekit.key"), p.log, p.config,
+		filepath.Join(p.work, "gatekit.lock"),
 		filepath.Join(p.data, "in.txt"), filepath.Join(p.outside, "letter.txt"),
 		filepath.Join(p.work, "notes.txt")} {
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
@@ -277,7 +366,7 @@ func (p place) run(t *testing.T, s sandbox.Settings, attempt string,
 	b, err := sandbox.New(s, sandbox.Launch{Program: self, Args: p.args, Dir: p.work, Env: env,
 		Given:  slices.Collect(maps.Keys(p.env)),
 		Hidden: []string{p.state, p.log, filepath.Join(p.work, "audit-later.jsonl")},
-		Fixed:  []string{p.config}})
+		Fixed:  []string{p.config, filepath.Join(p.work, "gatekit.lock")}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -320,7 +409,15 @@ func abi(t *testing.T) int {
 func TestAttemptsFailInside(t *testing.T) {
 	version := abi(t)
 	const both, strictOnly = "guard strict", "strict"
+	procFails := both
+	if os.Geteuid() != 0 {
+		procFails = strictOnly // see the known limits
+	}
 	victim := exec.Command("sleep", "600")
+	victim.Dir = t.TempDir()
+	if err := os.WriteFile(filepath.Join(victim.Dir, "x"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	if err := victim.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -360,7 +457,18 @@ func TestAttemptsFailInside(t *testing.T) {
 		{"run a copy of true", []string{"{private}/true"}, strictOnly, 0},
 		{"run from memory", nil, strictOnly, 0},
 		{"mount namespace", nil, both, 0},
+		{"bind mount", []string{"{home}/.ssh/id_ed25519", "{private}"}, both, 0},
+		{"user namespace", nil, strictOnly, 0},
 		{"read", []string{"/proc/" + other + "/environ"}, both, 0},
+		{"read", []string{"/proc/" + other + "/root/{home}/.ssh/id_ed25519"}, both, 0},
+		{"read", []string{"/proc/" + other + "/cwd/x"}, both, 0},
+		{"read", []string{"/proc/" + other + "/fd/0"}, both, 0},
+		{"open for writing", []string{"/proc/" + other + "/mem"}, both, 0},
+		{"open for writing", []string{"/proc/" + other + "/oom_score_adj"}, procFails, 0},
+		{"open for writing", []string{"/proc/sys/kernel/core_pattern"}, both, 0},
+		{"append", []string{"{home}/work/gatekit.lock"}, both, 0},
+		{"take a file of a process", []string{other}, both, 0},
+		{"put characters into a terminal", nil, both, 0},
 		{"signal", []string{other}, both, 6},
 		{"trace", []string{other}, both, 0},
 		{"read memory", []string{other}, both, 0},
@@ -373,6 +481,14 @@ func TestAttemptsFailInside(t *testing.T) {
 		{"abstract socket", []string{"{home}/work/s"}, both, 6},
 		{"netlink", nil, strictOnly, 0},
 		{"vsock", nil, strictOnly, 0},
+		{"raw socket", nil, both, 0},
+		{"packet socket", nil, both, 0},
+		{"ipv6", nil, strictOnly, 0},
+		{"mptcp", nil, strictOnly, 0},
+		{"sctp", nil, strictOnly, 0},
+		{"unix datagram", nil, strictOnly, 0},
+		{"tcp fast open", []string{"{tcp}"}, strictOnly, 0},
+		{"listen on a unix socket", []string{"{private}/l"}, strictOnly, 0},
 	} {
 		t.Run(fmt.Sprintf("%s %d", test.attempt, i), func(t *testing.T) {
 			if version < test.minABI {
@@ -404,7 +520,46 @@ func TestAttemptsFailInside(t *testing.T) {
 
 // mayBeRefused are attempts that kernels and containers may refuse to everybody.
 var mayBeRefused = map[string]bool{"mount namespace": true, "trace": true, "read memory": true,
-	"io_uring": true, "vsock": true, "set-uid program": true}
+	"io_uring": true, "vsock": true, "set-uid program": true, "bind mount": true,
+	"user namespace": true, "take a file of a process": true, "raw socket": true,
+	"packet socket": true, "mptcp": true, "sctp": true, "tcp fast open": true, "ipv6": true,
+	"put characters into a terminal": true, "open for writing": true}
+
+// These attempts succeed although they should not. If one fails, remove it from the known limits.
+func TestKnownLimits(t *testing.T) {
+	abi(t)
+	linkers, err := filepath.Glob("/lib64/ld-linux-*.so.*")
+	if err != nil || len(linkers) == 0 {
+		linkers, _ = filepath.Glob("/lib/ld-linux-*.so.*")
+	}
+	for _, test := range []struct {
+		level   sandbox.Level
+		attempt string
+		args    []string
+	}{
+		{sandbox.Strict, "stat", []string{"{home}/.ssh/id_ed25519"}},
+		{sandbox.Guard, "list", []string{"{home}/.ssh"}},
+		{sandbox.Strict, "chmod", []string{"{home}/documents/letter.txt"}},
+		{sandbox.Strict, "touch", []string{"{home}/documents/letter.txt"}},
+		{sandbox.Strict, "run a script by its interpreter", []string{"{private}/x"}},
+		{sandbox.Strict, "run by the linker", append([]string{"{private}/x"}, linkers...)},
+		{sandbox.Guard, "hard link, read it", []string{"{home}/data/secret", "{private}/x"}},
+	} {
+		p := newPlace(t)
+		if err := os.Link(p.secret, filepath.Join(p.data, "secret")); err != nil {
+			t.Fatal(err)
+		}
+		var args []string
+		for _, a := range test.args {
+			args = append(args, strings.ReplaceAll(a, "{home}", p.home))
+		}
+		output, err := p.run(t, sandbox.Settings{Level: test.level, Write: []string{p.data}},
+			test.attempt, args...)
+		if err != nil {
+			t.Errorf("level %s, %s %s: refused: %s", test.level, test.attempt, args, output)
+		}
+	}
+}
 
 func TestWhatIsGrantedWorks(t *testing.T) {
 	abi(t)

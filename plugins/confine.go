@@ -38,7 +38,8 @@ func (r *runner) confine() error {
 	own := []string{r.command.Dir, r.socketDir}
 	box, err := sandbox.New(sandbox.Settings{Level: level, Read: r.sandbox.Read,
 		Write: slices.Concat(own, r.sandbox.Write), Run: r.sandbox.Run,
-		NoNetwork: !r.sandbox.Network, Listen: true}, sandbox.Launch{Program: r.command.Path,
+		NoNetwork: !r.sandbox.Network, Listen: true,
+		ByDefault: r.sandbox.Level == ""}, sandbox.Launch{Program: r.command.Path,
 		Name: r.command.Name, Args: r.command.Args, Files: r.command.Files, Dir: r.command.Dir,
 		Env: r.command.Env, Given: slices.Collect(maps.Keys(r.given)), Hidden: r.sandbox.Hidden,
 		Fixed: r.sandbox.Fixed})

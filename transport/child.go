@@ -118,7 +118,7 @@ func (s *Sandbox) describe(box *sandbox.Sandbox) string {
 	case s.NoNetwork:
 		network = "none"
 	}
-	text := fmt.Sprintf("level %s, network %s, Landlock ABI %d", s.Level, network, box.ABI)
+	text := fmt.Sprintf("level %s, network %s, %s", s.Level, network, box.HeldBy())
 	if s.Memory > 0 {
 		text += fmt.Sprintf(", at most %d bytes of memory in each process", s.Memory)
 	}
@@ -339,6 +339,7 @@ func (c *Command) confine(env []string) (box *sandbox.Sandbox, program string, e
 	if c.Sandbox.Egress != nil {
 		settings.NoNetwork, settings.Ports = false, c.Sandbox.Egress.Hosts.Ports()
 	}
+	settings.ByDefault = c.Sandbox.BestEffort
 	box, err = sandbox.New(settings, sandbox.Launch{Program: program, Args: c.Args,
 		Dir: dir, Env: env, Given: slices.Collect(maps.Keys(c.Env)), Hidden: c.Sandbox.Hidden,
 		Fixed: c.Sandbox.Fixed})

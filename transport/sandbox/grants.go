@@ -3,6 +3,7 @@ package sandbox
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 )
@@ -34,6 +35,7 @@ type grants struct {
 	listen        bool // see Settings
 	self          bool // this program may be executed
 	ownNetwork    bool // the process has a network namespace of its own
+	byDefault     bool // see Settings
 	memory, files int  // limits of each process; 0 is none
 	strict        bool // also refuse system calls that Guard leaves to browsers and the like
 }
@@ -42,7 +44,8 @@ type grants struct {
 // folder. The first home folder is the one of the process.
 func newGrants(s Settings, l Launch, homes []string, private string) grants {
 	g := grants{list: s.Level == Guard, noNetwork: s.NoNetwork, listen: s.Listen,
-		ownNetwork: len(s.Ports) > 0, self: l.Program == Self, strict: s.Level == Strict,
+		ownNetwork: len(s.Ports) > 0, self: l.Program == Self, byDefault: s.ByDefault,
+		strict: s.Level == Strict,
 		memory: s.Memory, files: s.Files}
 	for _, p := range l.Hidden {
 		g.hidden = append(g.hidden, places(p)...)
@@ -67,6 +70,9 @@ func newGrants(s Settings, l Launch, homes []string, private string) grants {
 	g.add(read|write, false, deviceFiles...)
 	if s.Level == Strict {
 		g.add(read|execute, false, systemPaths...)
+		if runtime.GOOS == "darwin" {
+			g.add(read|execute, false, macSystemPaths...)
+		}
 		for _, p := range programPaths(l) {
 			if !containsOne(p, homes) {
 				g.add(read|execute, false, p)
@@ -357,6 +363,20 @@ var systemPaths = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", 
 	"/etc/nsswitch.conf", "/etc/os-release", "/etc/passwd", "/etc/pki", "/etc/protocols",
 	"/etc/resolv.conf", "/etc/services", "/etc/ssl", "/etc/timezone", "/nix/store", "/opt"}
 
+// macSystemPaths are further such paths of macOS.
+var macSystemPaths = []string{"/System", "/Library", "/private/etc", "/private/var/db/timezone",
+	"/private/var/db/dyld", "/private/var/select", "/Applications/Xcode.app"}
+
+// macSecrets are secrets of macOS in the home folder.
+var macSecrets = []string{"Library/Keychains", "Library/Cookies", "Library/Safari", "Library/Mail",
+	"Library/Messages", "Library/Application Support/AddressBook",
+	"Library/Application Support/BraveSoftware", "Library/Application Support/Chromium",
+	"Library/Application Support/Claude", "Library/Application Support/Code/User",
+	"Library/Application Support/Code - Insiders/User", "Library/Application Support/Cursor",
+	"Library/Application Support/Firefox", "Library/Application Support/Google/Chrome",
+	"Library/Application Support/Microsoft Edge", "Library/Application Support/Signal",
+	"Library/Containers", "Library/Group Containers"}
+
 // secretPaths returns the files and folders that hold secrets of the user, of browsers and of MCP
 // clients, whose files hold the secrets of other servers.
 func secretPaths(home string) []string {
@@ -364,7 +384,7 @@ func secretPaths(home string) []string {
 	if os.Geteuid() == 0 { // other users cannot read them
 		paths = append(paths, "/etc/shadow", "/etc/gshadow", "/etc/ssh", "/etc/sudoers")
 	}
-	for _, name := range []string{".ssh", ".gnupg", ".aws", ".azure", ".kube",
+	names := []string{".ssh", ".gnupg", ".aws", ".azure", ".kube",
 		".docker/config.json", ".netrc", ".git-credentials", ".config/gcloud", ".config/gh",
 		".config/git/credentials", ".config/op", ".config/rclone", ".local/share/keyrings",
 		".password-store", ".pgpass", ".pypirc", ".terraform.d/credentials.tfrc.json",
@@ -372,7 +392,11 @@ func secretPaths(home string) []string {
 		".config/BraveSoftware", ".config/microsoft-edge", ".config/opera", ".config/vivaldi",
 		".config/Signal", ".config/Claude", ".claude.json", ".claude", ".cursor", ".codex",
 		".gemini", ".codeium", ".config/Code/User", ".config/Code - Insiders/User",
-		".config/goose", ".config/opencode", ".config/zed", ".bash_history", ".zsh_history"} {
+		".config/goose", ".config/opencode", ".config/zed", ".bash_history", ".zsh_history"}
+	if runtime.GOOS == "darwin" {
+		names = append(names, macSecrets...)
+	}
+	for _, name := range names {
 		if filepath.IsAbs(home) {
 			paths = append(paths, filepath.Join(home, name))
 		}

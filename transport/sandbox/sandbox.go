@@ -2,8 +2,9 @@
 // rights of the user: it could read keys, change Gatekit's audit log, and approve its own requests.
 //
 // On Linux, the package uses Landlock for files and seccomp for system calls. Both hold for the
-// process and for everything that it starts, and cannot be undone. On other systems, New returns an
-// error for each level but Off.
+// process and for everything that it starts, and cannot be undone. On macOS, it starts the process
+// by sandbox-exec with a profile of Seatbelt. **The profile was never run**: there was no machine
+// with macOS. On other systems, New returns an error for each level but Off.
 //
 // # Levels
 //
@@ -42,7 +43,8 @@
 //     caches of package managers, which hold programs that other servers run, and what other
 //     programs run from its working folder, such as .git/hooks.
 //   - The secrets of the user are a list of known places. With Strict, a file that the arguments
-//     name grants reading of the package that it belongs to.
+//     name grants reading of the package that it belongs to, and the first script that of its
+//     folder.
 //   - With Guard, the process can create user namespaces. Unless it runs as root, it can write to
 //     files in /proc, which for other processes of the user are such as oom_score_adj. Landlock
 //     cannot grant only the folders of the process and of what it starts: these folders do not
@@ -59,6 +61,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -80,6 +83,9 @@ type Settings struct {
 	Read  []string // files and folders that the process may read and execute
 	Write []string // files and folders that it may read and write, but with Strict not execute
 	Run   []string // files and folders that it may read, write and execute
+	// ByDefault is set if nobody asked for the level. Then it is not held on macOS, where the sandbox
+	// was never tested.
+	ByDefault bool
 	// NoNetwork refuses all sockets but pairs of connected Unix sockets.
 	NoNetwork bool
 	// Listen allows stream sockets of Unix in spite of NoNetwork, but not to connect them. So the
@@ -120,7 +126,7 @@ type Sandbox struct {
 	// Env is the environment for the process, with TMPDIR and with Strict also HOME changed to a
 	// private folder.
 	Env []string
-	// ABI is the version of Landlock that holds the sandbox; 0 with Off.
+	// ABI is the version of Landlock that holds the sandbox; 0 with Off and on macOS.
 	ABI int
 	// NotHeld says in a few words each what this kernel cannot refuse.
 	NotHeld []string
@@ -150,11 +156,21 @@ func Support() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	text := fmt.Sprintf("Landlock ABI %d", abi)
+	text := holder(abi)
 	if len(notHeld) > 0 {
 		text += "; cannot refuse " + strings.Join(notHeld, ", ")
 	}
 	return text, nil
+}
+
+// HeldBy says what holds the sandbox, as "Landlock ABI 7".
+func (b *Sandbox) HeldBy() string { return holder(b.ABI) }
+
+func holder(abi int) string {
+	if runtime.GOOS == "darwin" {
+		return "Seatbelt (never tested)"
+	}
+	return fmt.Sprintf("Landlock ABI %d", abi)
 }
 
 // New prepares the sandbox of one process. With Off, the Sandbox does nothing. If the system cannot

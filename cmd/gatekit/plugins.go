@@ -45,6 +45,9 @@ func newHost(limits config.Limits, log *slog.Logger, event func(plugin, action, 
 // pluginSpecs returns the plugins of a configuration as specs for the host.
 func pluginSpecs(c *config.Config) (all []plugins.Spec, errs config.Errors) {
 	hidden, fixed := protectedFiles(c)
+	if c.File != "" {
+		hidden = append(hidden, c.File) // may have secrets, and often lies beside a plugin
+	}
 	for _, p := range c.Plugins {
 		settings := p.Config
 		if settings == nil {

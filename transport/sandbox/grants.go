@@ -312,7 +312,7 @@ func programPaths(l Launch) []string {
 	if l.Program == Self {
 		return nil // see grants.self
 	}
-	paths := []string{l.Program}
+	paths := []string{l.Program, packageOf(l.Program)} // of a venv, the program is a link
 	if real, err := filepath.EvalSymlinks(l.Program); err == nil {
 		paths = append(paths, real)
 		if bin := filepath.Dir(real); filepath.Base(bin) == "bin" && filepath.Dir(bin) != "/" {
@@ -321,14 +321,28 @@ func programPaths(l Launch) []string {
 		paths = append(paths, packageOf(real))
 	}
 	l.Given = nil
+	hasScript := false
 	for _, n := range namedPaths(l, variable(l.Env, "HOME")) {
 		info, err := os.Stat(n.path)
-		if err == nil && info.Mode().IsRegular() {
-			paths = append(paths, n.path, packageOf(n.path))
+		if err != nil || !info.Mode().IsRegular() {
+			continue
 		}
+		paths = append(paths, n.path, packageOf(n.path))
+		folder := filepath.Dir(n.path)
+		if slices.Contains(scripts, filepath.Ext(n.path)) && !hasScript &&
+			!slices.Contains(sharedFolders, place(folder)) {
+			hasScript = true
+			paths = append(paths, folder) // has the modules that the script imports
+		}
+	}
+	for _, p := range slices.Clone(paths) {
+		paths = append(paths, filepath.Join(p, "node_modules")) // may be a link
 	}
 	return paths
 }
+
+// scripts are the names' ends of scripts that import modules from their folder.
+var scripts = []string{".cjs", ".js", ".mjs", ".pl", ".py", ".rb", ".ts"}
 
 // packageOf returns the folder of the package that a file belongs to: the folder that holds the
 // outermost node_modules, else the next folder upwards with a manifest, else the file.

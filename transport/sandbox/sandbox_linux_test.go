@@ -3,6 +3,7 @@
 package sandbox_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -306,8 +307,9 @@ func number(s string) int { n, _ := strconv.Atoi(s); return n }
 type place struct {
 	home, secret, state, log, config, work, data, outside, tcp, unixSocket string
 
-	args []string          // of the confined program, as the sandbox sees them
-	env  map[string]string // variables that the operator set
+	program string            // as the sandbox sees it; "" is the test program
+	args    []string          // of the confined program, as the sandbox sees them
+	env     map[string]string // variables that the operator set
 }
 
 func newPlace(t *testing.T) place {
@@ -363,7 +365,8 @@ func (p place) run(t *testing.T, s sandbox.Settings, attempt string,
 	for name, value := range p.env {
 		env = append(env, name+"="+value)
 	}
-	b, err := sandbox.New(s, sandbox.Launch{Program: self, Args: p.args, Dir: p.work, Env: env,
+	b, err := sandbox.New(s, sandbox.Launch{Program: cmp.Or(p.program, self), Args: p.args,
+		Dir: p.work, Env: env,
 		Given:  slices.Collect(maps.Keys(p.env)),
 		Hidden: []string{p.state, p.log, filepath.Join(p.work, "audit-later.jsonl")},
 		Fixed:  []string{p.config, filepath.Join(p.work, "gatekit.lock")}})
@@ -524,6 +527,72 @@ var mayBeRefused = map[string]bool{"mount namespace": true, "trace": true, "read
 	"user namespace": true, "take a file of a process": true, "raw socket": true,
 	"packet socket": true, "mptcp": true, "sctp": true, "tcp fast open": true, "ipv6": true,
 	"put characters into a terminal": true, "open for writing": true}
+
+// A program needs more than its own file: the modules beside a script, its packages, and the venv of
+// an interpreter.
+func TestProgramsReadTheirOwnParts(t *testing.T) {
+	abi(t)
+	for _, test := range []struct {
+		name    string
+		files   []string          // below the folder data
+		links   map[string]string // below data, to files below outside
+		program string            // below data; "" is the test program
+		args    []string
+		reads   string
+		granted bool
+	}{
+		{"modules of a script", []string{"a.py", "b.py"}, nil, "", []string{"{data}/a.py"}, "b.py",
+			true},
+		{"beside another file", []string{"a.db", "b.db"}, nil, "", []string{"{data}/a.db"}, "b.db",
+			false},
+		{"beside a second script", []string{"a/a.py", "b/b.py", "b/x"}, nil, "",
+			[]string{"{data}/a/a.py", "{data}/b/b.py"}, "b/x", false},
+		{"a package", []string{"package.json", "dist/a.js", "x/y"}, nil, "",
+			[]string{"{data}/dist/a.js"}, "x/y", true},
+		{"packages behind a link", []string{"package.json", "dist/a.js"},
+			map[string]string{"node_modules": "."}, "", []string{"{data}/dist/a.js"},
+			"node_modules/letter.txt", true},
+		{"a venv", []string{"venv/pyvenv.cfg", "venv/lib/x"}, map[string]string{"venv/bin/sh": ""},
+			"venv/bin/sh", nil, "venv/lib/x", true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p := newPlace(t)
+			for _, f := range test.files {
+				file := filepath.Join(p.data, f)
+				if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(file, nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for link, target := range test.links {
+				to := filepath.Join(p.outside, target)
+				if target == "" {
+					to = "/bin/sh"
+				}
+				link = filepath.Join(p.data, link)
+				if err := os.MkdirAll(filepath.Dir(link), 0o700); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Symlink(to, link); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, a := range test.args {
+				p.args = append(p.args, strings.ReplaceAll(a, "{data}", p.data))
+			}
+			if test.program != "" {
+				p.program = filepath.Join(p.data, test.program)
+			}
+			output, err := p.run(t, sandbox.Settings{Level: sandbox.Strict}, "read",
+				filepath.Join(p.data, test.reads))
+			if granted := err == nil; granted != test.granted {
+				t.Errorf("granted: %v, want %v: %s", granted, test.granted, output)
+			}
+		})
+	}
+}
 
 // These attempts succeed although they should not. If one fails, remove it from the known limits.
 func TestKnownLimits(t *testing.T) {

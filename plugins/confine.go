@@ -45,8 +45,8 @@ func (r *runner) confine() error {
 		Fixed: r.sandbox.Fixed})
 	if unsupported, ok := errors.AsType[*sandbox.UnsupportedError](err); ok {
 		if r.sandbox.Level != "" {
-			return fmt.Errorf("%w\nhint: with sandbox = { level = \"off\" }, the plugin starts and "+
-				"may do everything that you may do", err)
+			return fmt.Errorf("%w\nhint: with sandbox = { level = \"off\" }, the plugin starts "+
+				"and may do everything that you may do", err)
 		}
 		r.onUnconfined(unsupported)
 		return nil

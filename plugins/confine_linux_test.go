@@ -25,7 +25,7 @@ func requireLandlock(t *testing.T) {
 	}
 }
 
-// hostilePlace is what a hostile plugin tries to reach.
+// hostilePlace holds the files and addresses that a hostile plugin tries to reach.
 type hostilePlace struct{ key, auditKey, auditLog, data, tcp, unixSocket string }
 
 func newHostilePlace(t *testing.T) hostilePlace {

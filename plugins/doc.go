@@ -25,10 +25,10 @@
 //     connect. If the system cannot hold that, the process runs without a sandbox, unless the
 //     configuration asks for a level ([Sandbox]).
 //   - The environment of the process has only the variables of the configuration, of go-plugin, of
-//     package socket and of package sandbox. The process has no stdin, and its working folder is empty. Its gRPC socket
-//     lies in a folder that only Gatekit's user can enter. The process leads its own process group,
-//     which is killed when the process ends. Its stderr is logged line by line, escaped and limited
-//     in size.
+//     package socket and of package sandbox. The process has no stdin, and its working folder is
+//     empty. Its gRPC socket lies in a folder that only Gatekit's user can enter. The process leads
+//     its own process group, which is killed when the process ends. Its stderr is logged line by
+//     line, escaped and limited in size.
 //   - A program that is pinned by a checksum is copied at each start; the copy is checked and run.
 //     A later change of the file at the configured path therefore has no effect.
 //

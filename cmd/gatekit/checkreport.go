@@ -32,7 +32,8 @@ type checkResult struct {
 	OK     bool   `json:"ok"`
 	Result string `json:"result,omitempty"`
 	Error  string `json:"error,omitempty"`
-	// NotConfined holds the servers that may do everything that the user may, for the check sandbox.
+	// NotConfined holds the servers that may do everything that the user may. It is for the check
+	// sandbox.
 	NotConfined []string `json:"notConfined,omitempty"`
 	// The position of a mistake in the configuration or in a policy.
 	File   string `json:"file,omitempty"`

@@ -108,10 +108,7 @@ func (l *loader) decodeNetwork(to *Network, value any, n *node, name string) {
 
 func (s *Sandbox) setDefaults() { s.Level = "guard" }
 
-// PluginSandbox is [plugin.sandbox]. It says what the program of a plugin may do, on Linux. Without
-// this table, the program reads only the system's programs and libraries, and its own package, writes only
-// to private folders, and cannot connect. The built-in plugins are always confined in this way, but
-// injection may connect to its classifier.
+// PluginSandbox is [plugin.sandbox]. It says what the program of a plugin may do, on Linux.
 type PluginSandbox struct {
 	// Level is as for a server: strict, guard or off. If the system cannot hold the level, the
 	// plugin does not start. Default: strict.

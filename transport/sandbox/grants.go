@@ -15,6 +15,7 @@ const (
 	read access = 1 << iota
 	write
 	execute
+	list // only the names in folders
 )
 
 // grant grants access to a file, or to a folder and everything in it.

@@ -167,6 +167,12 @@ func (r *rules) grant(path string, a access, hidden []string) error {
 		// What cannot be listed is not granted.
 		return nil
 	}
+	if a&read != 0 {
+		// Programs search their folders for modules. The right holds for all folders in it.
+		if err := r.add(path, list); err != nil {
+			return err
+		}
+	}
 	for _, e := range entries {
 		if err := r.grant(filepath.Join(path, e.Name()), a, hidden); err != nil {
 			return err
@@ -209,6 +215,9 @@ func (r *rules) addFile(file int, path string, a access) error {
 	var rights uint64
 	if a&read != 0 {
 		rights |= readRights | unix.LANDLOCK_ACCESS_FS_READ_DIR
+	}
+	if a&list != 0 {
+		rights |= unix.LANDLOCK_ACCESS_FS_READ_DIR
 	}
 	if a&write != 0 {
 		rights |= writeRights | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV |

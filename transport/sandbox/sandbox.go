@@ -27,7 +27,7 @@
 // # Known limits
 //
 //   - Names, sizes and times of all files can be seen (stat). With Guard, folders can also be
-//     listed.
+//     listed, and with Strict the folders that are hidden within a granted one.
 //   - Folders that contain a hidden or fixed file are granted entry by entry. What is created there
 //     later can be neither read nor written, and the process can create no files there.
 //   - A hard link to a hidden file, in a folder that is granted, can be read.
@@ -83,8 +83,8 @@ type Settings struct {
 	Read  []string // files and folders that the process may read and execute
 	Write []string // files and folders that it may read and write, but with Strict not execute
 	Run   []string // files and folders that it may read, write and execute
-	// ByDefault is set if nobody asked for the level. Then it is not held on macOS, where the sandbox
-	// was never tested.
+	// ByDefault is set if nobody asked for the level. Then it is not held on macOS, where the
+	// sandbox was never tested.
 	ByDefault bool
 	// NoNetwork refuses all sockets but pairs of connected Unix sockets.
 	NoNetwork bool
@@ -280,8 +280,7 @@ func (b *Sandbox) setEnv(given []string, name, value string) {
 	b.Env = append(env, name+"="+value)
 }
 
-// homeFolders returns the home folder of the process, of Gatekit and of the user, without those that
-// are the same as one before.
+// homeFolders returns the home folders of the process, of Gatekit and of the user, each one once.
 func homeFolders(env []string) []string {
 	all := []string{variable(env, "HOME"), os.Getenv("HOME")}
 	if u, err := user.Current(); err == nil {

@@ -528,8 +528,8 @@ var mayBeRefused = map[string]bool{"mount namespace": true, "trace": true, "read
 	"packet socket": true, "mptcp": true, "sctp": true, "tcp fast open": true, "ipv6": true,
 	"put characters into a terminal": true, "open for writing": true}
 
-// A program needs more than its own file: the modules beside a script, its packages, and the venv of
-// an interpreter.
+// A program needs more than its own file: the modules beside a script, its packages, and the venv
+// of an interpreter.
 func TestProgramsReadTheirOwnParts(t *testing.T) {
 	abi(t)
 	for _, test := range []struct {
@@ -543,6 +543,10 @@ func TestProgramsReadTheirOwnParts(t *testing.T) {
 	}{
 		{"modules of a script", []string{"a.py", "b.py"}, nil, "", []string{"{data}/a.py"}, "b.py",
 			true},
+		{"a folder with hidden files", []string{"a.py", "audit.jsonl"}, nil, "",
+			[]string{"{data}/a.py"}, "", true},
+		{"hidden beside a script", []string{"a.py", "audit.jsonl"}, nil, "",
+			[]string{"{data}/a.py"}, "audit.jsonl", false},
 		{"beside another file", []string{"a.db", "b.db"}, nil, "", []string{"{data}/a.db"}, "b.db",
 			false},
 		{"beside a second script", []string{"a/a.py", "b/b.py", "b/x"}, nil, "",
@@ -585,7 +589,12 @@ func TestProgramsReadTheirOwnParts(t *testing.T) {
 			if test.program != "" {
 				p.program = filepath.Join(p.data, test.program)
 			}
-			output, err := p.run(t, sandbox.Settings{Level: sandbox.Strict}, "read",
+			p.log, p.config = filepath.Join(p.data, "audit.jsonl"), filepath.Join(p.data, "none")
+			attempt := "read"
+			if test.reads == "" {
+				attempt = "list"
+			}
+			output, err := p.run(t, sandbox.Settings{Level: sandbox.Strict}, attempt,
 				filepath.Join(p.data, test.reads))
 			if granted := err == nil; granted != test.granted {
 				t.Errorf("granted: %v, want %v: %s", granted, test.granted, output)

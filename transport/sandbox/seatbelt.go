@@ -161,7 +161,8 @@ func rule(b *strings.Builder, verdict, operations string, paths []string, within
 // parentsWithin returns the folders of the paths, up to the folders that may be written.
 func parentsWithin(paths, written []string) (parents []string) {
 	for _, p := range paths {
-		for folder := filepath.Dir(p); folder != "/" && folder != "."; folder = filepath.Dir(folder) {
+		for folder := p; folder != filepath.Dir(folder); {
+			folder = filepath.Dir(folder)
 			if slices.ContainsFunc(written, func(w string) bool { return isWithin(folder, w) }) {
 				parents = append(parents, folder)
 			}

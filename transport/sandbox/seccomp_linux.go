@@ -43,8 +43,8 @@ var refused = append([]int{
 }, refusedByArch...)
 
 // newFilter returns a program of seccomp. It answers EPERM to the refused system calls, and to the
-// sockets of any network if noNetwork is set. With listen, it allows stream sockets of Unix, but not
-// to connect them. In a network of its own, the process may open sockets of the families that a
+// sockets of any network if noNetwork is set. With listen, it allows stream sockets of Unix, but
+// not to connect them. In a network of its own, the process may open sockets of the families that a
 // network namespace holds. With strict, it also refuses new namespaces and root folders, and files
 // in memory, which can be executed and are not bound by Landlock.
 func newFilter(g grants) ([]unix.SockFilter, error) {

@@ -381,7 +381,8 @@ func TestPagesInABrowser(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := startConnectableAt(t, front, "https://example.com:"+u.Port()+"/gate", preRegistered, "")
+		c := startConnectableAt(t, front, "https://example.com:"+u.Port()+"/gate", preRegistered,
+			"")
 		usePagesInABrowser(t, c, "__Host-gatekit-connect true true Lax",
 			"--host-resolver-rules=MAP example.com 127.0.0.1",
 			"--ignore-certificate-errors-spki-list="+base64.StdEncoding.EncodeToString(key[:]))

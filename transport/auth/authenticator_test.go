@@ -341,6 +341,10 @@ func TestPrincipalHasTheClaims(t *testing.T) {
 	if got := status(a, ia.Token("a2", claims)); got != 401 {
 		t.Errorf("a client that may not: got status %d, want 401", got)
 	}
+	delete(claims, "azp") // as an ID token of Entra ID, which has the type JWT and no other sign
+	if got := status(a, ia.TokenWithHeader("a2", map[string]any{"typ": "JWT"}, claims)); got != 401 {
+		t.Errorf("a token that names no client: got status %d, want 401", got)
+	}
 }
 
 func TestKeysThatCannotVerifyAreIgnored(t *testing.T) {

@@ -76,7 +76,7 @@ func prepareIn(t *testing.T, dir, config string) *Gatekit {
 	g.Cmd = exec.Command(peers.Gatekit(t), "run")
 	g.Cmd.Dir = g.Dir
 	g.Cmd.Env = append(os.Environ(), "GORACE=halt_on_error=0",
-		"SECRET_OF_THE_USER=must not reach a server")
+		"SECRET_OF_THE_USER="+mcptest.Canary)
 	g.Cmd.Stderr = g.Stderr
 	g.Cmd.WaitDelay = 10 * time.Second
 	return g

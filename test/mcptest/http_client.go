@@ -15,6 +15,9 @@ import (
 // from the answer to initialize, and opens the GET stream after notifications/initialized. For a
 // modern request, it repeats fields of the body in headers. It replaces an answer that is not a
 // message by an error message with code 0 and the HTTP status as its text.
+//
+// Each request has Canary as a cookie. A gateway must not send it on: a Server refuses requests
+// that have it.
 type HTTP struct {
 	URL    string
 	Header http.Header // sent with every request
@@ -35,10 +38,14 @@ type HTTP struct {
 	inFlight map[string]context.CancelFunc // by the id of the request
 }
 
+// Canary is a credential that only clients may send. It is in a cookie of each HTTP connection, and
+// tests can put it into the environment of a gateway, as the variable SECRET_OF_THE_USER.
+const Canary = "must-not-reach-a-server"
+
 // NewHTTP returns a connection to a URL. It sends nothing yet.
 func NewHTTP(url string) *HTTP {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &HTTP{URL: url, Header: http.Header{},
+	return &HTTP{URL: url, Header: http.Header{"Cookie": {"canary=" + Canary}},
 		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}, ctx: ctx,
 		cancel: cancel,
 		in:     make(chan []byte), inFlight: map[string]context.CancelFunc{}}

@@ -22,8 +22,12 @@ type httpSession struct {
 }
 
 // ServeHTTP serves Streamable HTTP: legacy sessions with an id, a GET stream and DELETE, and modern
-// requests.
+// requests. It refuses requests with Canary in a header or in the URL.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if strings.Contains(fmt.Sprint(r.Header, r.URL), Canary) {
+		http.Error(w, "the request has a credential of a client", http.StatusTeapot)
+		return
+	}
 	id := r.Header.Get("Mcp-Session-Id")
 	switch r.Method {
 	case http.MethodPost:

@@ -42,6 +42,10 @@ func Main() {
 		io.Copy(io.Discard, os.Stdin)
 		return
 	}
+	if strings.Contains(strings.Join(os.Environ(), "\n"), Canary) {
+		fmt.Fprintln(os.Stderr, "mcptest: the environment has a credential of a client")
+		os.Exit(1)
+	}
 	fmt.Fprintf(os.Stderr, "mcptest: %s serves\n", *name)
 	s := Toolbox(*name, strings.Split(*revisions, ",")...)
 	if *skills {

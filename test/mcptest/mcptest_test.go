@@ -56,8 +56,27 @@ var connections = map[string]func(t *testing.T, revision string) mcptest.Conn{
 	"http": func(t *testing.T, revision string) mcptest.Conn {
 		s := httptest.NewServer(mcptest.Toolbox("box", revision))
 		t.Cleanup(s.Close)
-		return mcptest.NewHTTP(s.URL)
+		c := mcptest.NewHTTP(s.URL)
+		c.Header.Del("Cookie") // there is no gateway that removes the canary
+		return c
 	},
+}
+
+// A server refuses what a gateway must not send on, so that each test with both ends checks it.
+func TestServerRefusesTheCanary(t *testing.T) {
+	s := httptest.NewServer(mcptest.Toolbox("box", "2025-11-25"))
+	t.Cleanup(s.Close)
+	c := mcptest.NewClient(mcptest.NewHTTP(s.URL), "2025-11-25")
+	t.Cleanup(func() { c.Close() })
+	if m, err := c.Open(limitedContext(t)); err == nil && m.Error == nil {
+		t.Errorf("got %s, want that the server refuses the request", m.Raw)
+	}
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "MCPTEST_SERVE=1", "TOKEN="+mcptest.Canary)
+	if out, err := cmd.CombinedOutput(); err == nil ||
+		!strings.Contains(string(out), "has a credential of a client") {
+		t.Errorf("with the canary in its environment, the server ended with %v:\n%s", err, out)
+	}
 }
 
 func TestClientAndToolboxUnderstandEachOther(t *testing.T) {

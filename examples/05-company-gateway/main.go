@@ -191,11 +191,12 @@ func useIt(ctx context.Context) error {
 	}
 	ann.call(ctx, "files__read_file", welcome)
 	ann.call(ctx, "orders__open", nil)
-	ann.call(ctx, "tickets__mine", nil)
-	ann.call(ctx, "reports__weekly", nil)
+	ann.call(ctx, "tickets__connect", nil)
 	if err := ann.list(ctx); err != nil {
 		return err
 	}
+	ann.call(ctx, "tickets__mine", nil)
+	ann.call(ctx, "reports__weekly", nil)
 
 	if err := paul.list(ctx); err != nil {
 		return err

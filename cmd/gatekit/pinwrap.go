@@ -55,7 +55,11 @@ func (o *wrapOptions) addPins(c *config.Config) error {
 		return fmt.Errorf("find the lock file of what the server declares: %w\nhint: --pins off "+
 			"compares nothing", err)
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q", slices.Concat([]string{cwd, s.Command}, s.Args)))
+	launch := slices.Concat([]string{cwd, s.Command}, s.Args)
+	if s.URL != "" {
+		launch = []string{s.URL} // it is the same server in every folder
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q", launch))
 	p := config.DefaultPins(dir)
 	p.File = filepath.Join(dir, s.Name+"-"+hex.EncodeToString(sum[:8])+wrappedSuffix)
 	p.First, p.Changed = "trust", wrappedChanged

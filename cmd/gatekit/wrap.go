@@ -19,7 +19,7 @@ func (p *program) wrap() *cobra.Command {
 		network:      choice{"", []string{"all", "none"}},
 		pins:         choice{"", []string{"off", "warn", "hide"}}}
 	c := &cobra.Command{
-		Use:   "wrap [flags] COMMAND [ARG…]",
+		Use:   "wrap [flags] COMMAND [ARG…] | wrap [flags] --url URL",
 		Short: "Put Gatekit in front of one server, without a configuration",
 		Long: `Wrap starts a server and serves it on stdio. The tools keep their names. Write
 "gatekit wrap" in front of the command in your client's configuration. The client notices no
@@ -35,6 +35,18 @@ You may write -- before the command. The server gets only these environment vari
 USER, LOGNAME, SHELL, LANG, TERM, TMPDIR and the variables that --env names. Each process writes its
 own audit log, in gatekit/audit in your state folder ($XDG_STATE_HOME, or ~/.local/state), unless
 --audit names a file.
+
+With --url, Gatekit serves a server that is reached over HTTP. A client that only starts commands
+can then use the server, and every message is checked and recorded. In the URL and in the values of
+--header, ${env:NAME} and ${file:PATH} stand for secrets, so that the command line has none:
+
+  "command": "gatekit",
+  "args": ["wrap", "--url", "https://api.example.com/mcp",
+           "--header", "Authorization=Bearer ${env:API_TOKEN}"],
+  "env": { "API_TOKEN": "…" }
+
+Some clients replace ${env:NAME} themselves; the header is then the same. A server that wants a
+login needs a configuration (gatekit help auth login).
 
 Four rules of the library are active, unless you set --no-default-rules. They deny only messages
 that honest servers and clients do not send, and change nothing:
@@ -98,9 +110,16 @@ To change settings, write a configuration (gatekit help run). In it, the default
   results = "note"`,
 		Example: `  gatekit wrap npx -y @modelcontextprotocol/server-everything
   gatekit wrap --env GITHUB_TOKEN --audit github.jsonl github-mcp-server stdio
+  gatekit wrap --url https://example.com/mcp --header 'Authorization=Bearer ${env:TOKEN}'
   gatekit wrap --rule tools/readonly --plugin secrets \
     npx -y @modelcontextprotocol/server-filesystem /srv/data`,
-		Args: func(_ *cobra.Command, args []string) error {
+		Args: func(cmd *cobra.Command, args []string) error {
+			if o.url != "" || cmd.Flags().Changed("url") {
+				return o.checkURLFlags(cmd, args)
+			}
+			if len(o.headers) > 0 {
+				return errors.New("--header needs --url: a command gets variables with --env")
+			}
 			if len(args) == 0 {
 				return errors.New("wrap needs the command of a server, such as: gatekit wrap " +
 					"npx -y @modelcontextprotocol/server-everything")
@@ -112,10 +131,14 @@ To change settings, write a configuration (gatekit help run). In it, the default
 			if err != nil {
 				return p.refuse(cmd.Context(), true, err)
 			}
+			p.masked.add(cfg)
 			return p.serve(cmd.Context(), cfg)
 		},
 	}
 	c.Flags().SetInterspersed(false) // flags after the command belong to the command
+	c.Flags().StringVar(&o.url, "url", "", "`URL` of a server that is reached over HTTP")
+	c.Flags().StringArrayVar(&o.headers, "header", nil,
+		"HTTP header for the server of --url: `NAME=VALUE`; may be repeated")
 	c.Flags().StringVar(&o.audit,
 		"audit", "", "audit log `file` (default: a new one in your state folder)")
 	c.Flags().Var(&o.era, "era", "protocol `era` of the server: auto, legacy or modern")
@@ -161,6 +184,9 @@ type wrapOptions struct {
 	env        []string
 	era        choice
 
+	url     string
+	headers []string
+
 	sandboxLevel, network choice
 	read, write           []string
 	hosts                 []string // of --net
@@ -174,19 +200,12 @@ type wrapOptions struct {
 }
 
 func (o *wrapOptions) config(command []string) (*config.Config, error) {
-	c := config.Wrap(serverName(command), command[0], command[1:]...)
-	s := &c.Servers[0]
-	s.Era = o.era.value
-	if err := o.makePathsAbsolute(s); err != nil {
-		return nil, fmt.Errorf("start server %q: %w", s.Name, err)
-	}
-	var err error
-	if s.Env, err = serverEnvironment(s.Name, o.env); err != nil {
+	c, err := o.server(command)
+	if err != nil {
 		return nil, err
 	}
-	if s.Sandbox, err = o.sandbox(); err != nil {
-		return nil, fmt.Errorf("start server %q: %w", s.Name, err)
-	}
+	s := &c.Servers[0]
+	s.Era = o.era.value
 	if err := o.addRules(c, command); err != nil {
 		return nil, err
 	}
@@ -204,6 +223,26 @@ func (o *wrapOptions) config(command []string) (*config.Config, error) {
 		c.Audit.Key = filepath.Join(dir, "audit", "gatekit.key")
 		c.Audit.File = filepath.Join(dir, "audit", fmt.Sprintf("%s-%s-%d.jsonl", s.Name,
 			time.Now().UTC().Format("20060102T150405Z"), os.Getpid()))
+	}
+	return c, nil
+}
+
+// server returns the configuration of the server that is started by a command or reached by --url.
+func (o *wrapOptions) server(command []string) (*config.Config, error) {
+	if o.url != "" {
+		return o.remoteServer()
+	}
+	c := config.Wrap(serverName(command), command[0], command[1:]...)
+	s := &c.Servers[0]
+	if err := o.makePathsAbsolute(s); err != nil {
+		return nil, fmt.Errorf("start server %q: %w", s.Name, err)
+	}
+	var err error
+	if s.Env, err = serverEnvironment(s.Name, o.env); err != nil {
+		return nil, err
+	}
+	if s.Sandbox, err = o.sandbox(); err != nil {
+		return nil, fmt.Errorf("start server %q: %w", s.Name, err)
 	}
 	return c, nil
 }

@@ -505,8 +505,8 @@ func (s *guardedServer) note(item heldItem, compared comparing) {
 }
 
 // trust writes items into the lock file, after they were recorded, and makes them approved. Items
-// that the file has already, because another Gatekit has written them, stay as they are there. It returns an error if ctx
-// ends: then the caller must not wait for a slow disk.
+// that the file has already, because another Gatekit has written them, stay as they are there. It
+// returns an error if ctx ends: then the caller must not wait for a slow disk.
 func (g *Guard) trust(ctx context.Context, s *guardedServer, items []*Item) error {
 	done := make(chan error, 1)
 	go func() { done <- g.trustNow(s, items) }()

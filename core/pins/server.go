@@ -40,7 +40,10 @@ type Source struct {
 	PyPI    string `json:"pypi,omitzero"`  // the name of a Python package
 	Image   string `json:"image,omitzero"` // a container image, with its tag or digest
 	Version string `json:"version,omitzero"`
-	SHA256  string `json:"sha256,omitzero"` // of the program or script that is started
+	// Integrity is the SHA-512 of an npm package, as the registry has it: "sha512-" and base64. It
+	// is empty if the package was not installed by Gatekit.
+	Integrity string `json:"integrity,omitzero"`
+	SHA256    string `json:"sha256,omitzero"` // of the program or script that is started
 }
 
 // items returns the map of the items of a kind.
@@ -257,19 +260,26 @@ func (s Source) String() string {
 	if s.Version != "" {
 		name += "@" + s.Version
 	}
+	if s.Integrity != "" {
+		name += " " + s.Integrity
+	}
 	if s.SHA256 != "" {
 		name = strings.TrimPrefix(name+" sha256:"+s.SHA256, " ")
 	}
 	return name
 }
 
-// SourceOf returns the package that a command line starts. It knows npx, bunx, uvx, pipx run and
-// docker run.
+// SourceOf returns the package that a command line starts. It knows npx, npm exec, bunx, uvx, pipx
+// run and docker run.
 func SourceOf(command string, args []string) Source {
 	base := command[strings.LastIndexByte(command, '/')+1:]
 	switch base {
 	case "npx", "bunx":
 		return npmSource(firstArgument(args, "-p", "--package", "-c", "--call"))
+	case "npm":
+		if len(args) > 0 && (args[0] == "exec" || args[0] == "x") {
+			return npmSource(firstArgument(args[1:], "-c", "--call"))
+		}
 	case "uvx":
 		return pypiSource(firstArgument(args, "--from", "--python", "--with", "-p"))
 	case "pipx":

@@ -62,8 +62,8 @@ type Sandbox struct {
 	sandbox.Settings
 	// Egress lets the process connect to a list of hosts, and to nothing else, whatever Settings
 	// say about its network. See Child.RecordEgress. Nil means that Settings decide.
-	Egress        *Egress
-	Hidden, Fixed []string // see sandbox.Launch
+	Egress                  *Egress
+	Hidden, Fixed, Readable []string // see sandbox.Launch
 	// BestEffort starts the process without a sandbox if the system cannot hold the level.
 	BestEffort bool
 	// Grant says how the operator grants what the process was refused. If it is nil, Gatekit gives
@@ -342,7 +342,7 @@ func (c *Command) confine(env []string) (box *sandbox.Sandbox, program string, e
 	settings.ByDefault = c.Sandbox.BestEffort
 	box, err = sandbox.New(settings, sandbox.Launch{Program: program, Args: c.Args,
 		Dir: dir, Env: env, Given: slices.Collect(maps.Keys(c.Env)), Hidden: c.Sandbox.Hidden,
-		Fixed: c.Sandbox.Fixed})
+		Fixed: c.Sandbox.Fixed, Readable: c.Sandbox.Readable})
 	return box, program, err
 }
 

@@ -30,6 +30,7 @@ type grant struct {
 type grants struct {
 	trees         []grant
 	hidden, fixed []string // are taken out of the trees: entirely, or for writing
+	readable      []string // are granted although they lie in hidden
 	secrets       []string // are hidden from trees that are not named
 	list          bool     // all folders may be listed
 	noNetwork     bool
@@ -53,6 +54,9 @@ func newGrants(s Settings, l Launch, homes []string, private string) grants {
 	}
 	for _, p := range l.Fixed {
 		g.fixed = append(g.fixed, places(p)...)
+	}
+	for _, p := range l.Readable {
+		g.readable = append(g.readable, place(p))
 	}
 	folders := map[string]string{}
 	for _, home := range homes {

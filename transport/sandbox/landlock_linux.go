@@ -131,6 +131,12 @@ func newRules(g grants) (r *rules, abi int, notHeld []string, err error) {
 			return nil, abi, nil, err
 		}
 	}
+	for _, p := range g.readable {
+		if err := r.add(p, read|execute); err != nil {
+			r.close()
+			return nil, abi, nil, err
+		}
+	}
 	if g.self {
 		if err := r.addSelf(); err != nil {
 			r.close()

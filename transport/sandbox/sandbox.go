@@ -119,6 +119,9 @@ type Launch struct {
 	// Hidden holds files and folders that the process may neither read nor write, whatever Settings
 	// says. Fixed holds files and folders that it may not write.
 	Hidden, Fixed []string
+	// Readable holds folders that the process may read and execute although they lie in Hidden. It
+	// may not write to them.
+	Readable []string
 }
 
 // Sandbox confines one process. Close it after the process has ended.

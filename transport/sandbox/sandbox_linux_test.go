@@ -307,9 +307,10 @@ func number(s string) int { n, _ := strconv.Atoi(s); return n }
 type place struct {
 	home, secret, state, log, config, work, data, outside, tcp, unixSocket string
 
-	program string            // as the sandbox sees it; "" is the test program
-	args    []string          // of the confined program, as the sandbox sees them
-	env     map[string]string // variables that the operator set
+	program  string            // as the sandbox sees it; "" is the test program
+	args     []string          // of the confined program, as the sandbox sees them
+	env      map[string]string // variables that the operator set
+	readable []string          // folders in hidden ones
 }
 
 func newPlace(t *testing.T) place {
@@ -369,7 +370,7 @@ func (p place) run(t *testing.T, s sandbox.Settings, attempt string,
 		Dir: p.work, Env: env,
 		Given:  slices.Collect(maps.Keys(p.env)),
 		Hidden: []string{p.state, p.log, filepath.Join(p.work, "audit-later.jsonl")},
-		Fixed:  []string{p.config, filepath.Join(p.work, "gatekit.lock")}})
+		Fixed:  []string{p.config, filepath.Join(p.work, "gatekit.lock")}, Readable: p.readable})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -720,6 +721,36 @@ func TestGrantsOfTheOperator(t *testing.T) {
 	s.Read = []string{p.home}
 	if _, err := p.run(t, s, "read", p.secret); err == nil {
 		t.Error("a secret is read, because the home folder is named")
+	}
+}
+
+// A folder in a hidden one can be read if it is named as readable, and is never written, also if
+// the command names a file in it.
+func TestReadableFolderInAHiddenOne(t *testing.T) {
+	abi(t)
+	p := newPlace(t)
+	program := filepath.Join(p.state, "packages", "box", "box.js")
+	if err := os.MkdirAll(filepath.Dir(program), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(program, []byte("text"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.args, p.readable = []string{program}, []string{filepath.Dir(program)}
+	for _, level := range []sandbox.Level{sandbox.Guard, sandbox.Strict} {
+		s := sandbox.Settings{Level: level, Write: []string{p.state}}
+		for _, attempt := range []string{"read", "child reads"} {
+			if output, err := p.run(t, s, attempt, program); err != nil {
+				t.Errorf("%s: %s the program: %s", level, attempt, output)
+			}
+		}
+		for attempt, path := range map[string]string{"create": program + ".new",
+			"cut off": program, "append": program, "remove": program,
+			"read": filepath.Join(p.state, "gatekit.key")} {
+			if _, err := p.run(t, s, attempt, path); err == nil {
+				t.Errorf("%s: the attempt %q with %s succeeded", level, attempt, path)
+			}
+		}
 	}
 }
 

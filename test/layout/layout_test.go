@@ -70,7 +70,9 @@ var allowedImports = map[string][]string{
 	"transport/sandbox": {"transport/sandbox/launcher"},
 	// confines a process of its own before other packages are initialized
 	"transport/sandbox/launcher": {},
-	"transport/tokenstore":       {"core/atomicfile", "core/backoff", "core/privatefiles"},
+	// installed npm packages of servers; cmd starts the servers from there
+	"transport/npmpackage": {"core/atomicfile", "core/privatefiles", "core/regularfile"},
+	"transport/tokenstore": {"core/atomicfile", "core/backoff", "core/privatefiles"},
 	// credentials needs upstream for the interface that it implements
 	"transport/credentials": {"core/backoff", "core/identity", "core/taskgroup", "core/upstream",
 		"transport/tokenstore"},

@@ -106,6 +106,7 @@ func seatbeltProfile(g grants) string {
 	rule(&b, "deny", "file-read-data file-write* process-exec file-map-executable", g.secrets, "")
 	grantTrees(&b, g.trees, inSecret)
 	rule(&b, "deny", "file-read-data file-write* process-exec file-map-executable", g.hidden, "")
+	rule(&b, "allow", "file-read* process-exec file-map-executable", g.readable, "")
 	rule(&b, "deny", "file-write*", g.fixed, "")
 	// A folder that is renamed would take its files out of these rules.
 	if parents := parentsWithin(slices.Concat(g.secrets, g.hidden, g.fixed),

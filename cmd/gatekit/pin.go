@@ -20,7 +20,7 @@ import (
 
 func (p *program) pin() *cobra.Command {
 	var path, from string
-	var yes bool
+	var yes, update bool
 	as := &pinnedFor{}
 	c := &cobra.Command{
 		Use:   "pin [SERVER…]",
@@ -60,26 +60,36 @@ a path of at most 64 characters without blanks.
 With --as, pin asks the servers as the principal does, with its login (gatekit auth login), and adds
 what it sees. Items that only others see stay in the lock.
 
+A server that npx or npm exec starts is installed first: the version of the command line, without
+running scripts, in your state folder. The lock gets the version and the integrity (SHA-512) of the
+package. From then on, gatekit run starts the server from there, without the network. If the command
+line names no exact version, the newest one is installed, and stays until gatekit pin --update. With
+install = "none" in [pins], the command is started as it is.
+
 With --from, pin starts no server. It checks that the configuration starts the package and version,
 or uses the URL, that a server.json of the MCP registry has, and approves this launch. The file has
 no tools: they wait until you approve them.`,
 		Example: `  gatekit pin
   gatekit pin jira --as token:ann
   gatekit pin files --from server.json
-  gatekit pin github --yes`,
+  gatekit pin github --yes
+  gatekit pin github --update`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if from != "" {
 				return p.pinFrom(cmd, path, args, from, yes)
 			}
-			return p.runPin(cmd, path, args, as, yes)
+			return p.runPin(cmd, path, args, as, yes, update)
 		},
 	}
 	configFlag(c, &path)
 	as.flag(c)
 	c.Flags().BoolVar(&yes, "yes", false, "approve everything without a question")
+	c.Flags().BoolVar(&update, "update", false,
+		"install the newest release of packages without an exact version")
 	c.Flags().StringVar(&from, "from", "",
 		"approve only the launch, as a `server.json` of the MCP registry has it")
 	c.MarkFlagsMutuallyExclusive("as", "from")
+	c.MarkFlagsMutuallyExclusive("update", "from")
 	c.AddCommand(p.pinDiff(), p.pinVerify(), p.pinShow(), p.pinDecide(true), p.pinDecide(false))
 	return c
 }
@@ -95,12 +105,16 @@ func (p *program) pinInputs(cmd *cobra.Command, path string,
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	lock, err := pins.Read(pinsOf(cfg).File)
+	if cfg.Pins == nil { // so that servers are started from the packages that the lock has
+		keys := pinsOf(cfg)
+		cfg.Pins = &keys
+	}
+	lock, err := pins.Read(cfg.Pins.File)
 	return cfg, servers, lock, err
 }
 
 func (p *program) runPin(cmd *cobra.Command, path string, args []string, as *pinnedFor,
-	yes bool) error {
+	yes, update bool) error {
 	who, err := as.principal()
 	if err != nil {
 		return err
@@ -122,7 +136,8 @@ func (p *program) runPin(cmd *cobra.Command, path string, args []string, as *pin
 		answer, _ := answers.ReadString('\n')
 		return slices.Contains([]string{"y", "yes"}, strings.ToLower(strings.TrimSpace(answer)))
 	}
-	err = p.startServers(cmd.Context(), cfg, servers, who, true, func(l *liveServer) error {
+	starts := pinStarts{config: cfg, lock: lock, as: who, pin: true, update: update}
+	err = p.startServers(cmd.Context(), starts, servers, func(l *liveServer) error {
 		if l.err != nil {
 			failed++
 			fmt.Fprintf(out, "server %q: failed: %s\n", l.name,
@@ -132,6 +147,9 @@ func (p *program) runPin(cmd *cobra.Command, path string, args []string, as *pin
 		old := lock.Servers[l.name]
 		changes := as.changesOf(old, l.live)
 		printer.print(l.name, changes, hidesPackage(cfg, l.name))
+		if now := l.live.Package; now.Integrity != "" && (old == nil || old.Package != now) {
+			fmt.Fprintf(out, "  installed %s@%s, without running scripts\n", now.NPM, now.Version)
+		}
 		printCrossings(out, lock, l.name, l.live)
 		for _, i := range l.unstable {
 			fmt.Fprintf(out, "  warning: the %s %s differs at each start in a way that no hole "+
@@ -267,7 +285,8 @@ file: removed words as [-…-] and added words as {+…+}. It writes nothing.`,
 			printer := changePrinter{out, paletteFor(out)}
 			failed := 0
 			ctx := cmd.Context()
-			err = p.startServers(ctx, cfg, servers, who, false, func(l *liveServer) error {
+			starts := pinStarts{config: cfg, lock: lock, as: who}
+			err = p.startServers(ctx, starts, servers, func(l *liveServer) error {
 				if l.err != nil {
 					failed++
 					fmt.Fprintf(out, "server %q: failed: %s\n", l.name,

@@ -129,7 +129,7 @@ func (p *program) pinFrom(cmd *cobra.Command, path string, args []string, file s
 	if old != nil {
 		next = old.Clone()
 	}
-	next.Start, next.Package = pinnedStart(s, p.masked.mask), pinnedPackage(s)
+	next.Start, next.Package = pinnedStart(s, p.masked.mask), packageOf(s, cfg, old)
 	before := &pins.Server{}
 	if old != nil {
 		before = old

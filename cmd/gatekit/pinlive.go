@@ -43,11 +43,22 @@ type liveServer struct {
 	err      error
 }
 
-// startServers starts each server and gets what it declares to a principal, or to Gatekit itself if
-// as is nil. With twice set, it starts each server a second time and finds the texts that vary. It
-// calls done for each server, in the order of servers.
-func (p *program) startServers(ctx context.Context, cfg *config.Config, servers []config.Server,
-	as *identity.Principal, twice bool, done func(*liveServer) error) error {
+// pinStarts says how servers are started to be pinned or compared.
+type pinStarts struct {
+	config *config.Config
+	lock   *pins.Lock
+	as     *identity.Principal // for whom the servers are asked; nil is Gatekit itself
+	// pin is set to pin the servers: their npm packages are installed, and each server is started a
+	// second time to find the texts that vary. Otherwise, only packages are installed that the lock
+	// has and this machine has not.
+	pin    bool
+	update bool // the newest release is installed of a package without an exact version
+}
+
+// startServers starts each server and gets what it declares. It calls done for each server, in the
+// order of servers.
+func (p *program) startServers(ctx context.Context, o pinStarts, servers []config.Server,
+	done func(*liveServer) error) error {
 	results := make([]chan *liveServer, len(servers))
 	slots := make(chan struct{}, maxStarted)
 	ctx, cancel := context.WithCancel(ctx)
@@ -59,7 +70,7 @@ func (p *program) startServers(ctx context.Context, cfg *config.Config, servers 
 		started.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			results[i] <- p.startServer(ctx, cfg, s, as, twice)
+			results[i] <- p.startServer(ctx, o, s)
 		})
 	}
 	for i := range servers {
@@ -70,14 +81,25 @@ func (p *program) startServers(ctx context.Context, cfg *config.Config, servers 
 	return nil
 }
 
-func (p *program) startServer(ctx context.Context, cfg *config.Config, s config.Server,
-	as *identity.Principal, twice bool) *liveServer {
+func (p *program) startServer(ctx context.Context, o pinStarts, s config.Server) *liveServer {
 	l := &liveServer{name: s.Name}
-	l.live, l.err = p.declared(ctx, cfg, s, as)
-	if l.err != nil || !twice {
+	started, source, err := p.installed(ctx, o, s)
+	if err != nil {
+		l.err = err
 		return l
 	}
-	again, err := p.declared(ctx, cfg, s, as)
+	if l.live, l.err = p.declared(ctx, o.config, started, o.as); l.err != nil {
+		if source.Integrity != "" {
+			l.err = fmt.Errorf("%w\nhint: its package is installed without running its scripts. "+
+				"If it needs them, set install = \"none\" in [server.%s.pins]", l.err, s.Name)
+		}
+		return l
+	}
+	l.live.Start, l.live.Package = pinnedStart(s, p.masked.mask), source
+	if !o.pin {
+		return l
+	}
+	again, err := p.declared(ctx, o.config, started, o.as)
 	if err != nil {
 		l.err = fmt.Errorf("the second start: %w", err)
 		return l
@@ -116,8 +138,7 @@ func (p *program) declared(ctx context.Context, cfg *config.Config, s config.Ser
 		return nil, errors.New(fullReason(err))
 	}
 	defer func() { err = errors.Join(err, opened.Close()) }()
-	live = &pins.Server{Start: pinnedStart(s, p.masked.mask),
-		Package: pinnedPackage(s)}
+	live = &pins.Server{}
 	for _, at := range []string{"/serverInfo", mcp.PointerServerInfo} {
 		if raw, ok := opened.answer.Get(at); ok {
 			live.ServerInfo = pins.Canonical(raw)

@@ -56,8 +56,9 @@ func (p *pinSet) start(context.Context) error {
 	for _, s := range c.Servers {
 		keys := c.Pins.Of(s)
 		guarded := pins.GuardedServer{Name: s.Name,
-			Start: pinnedStart(s, p.gateway.masked.mask), Package: pinnedPackage(s),
-			First: pins.First(keys.First), Changed: pins.Changed(keys.Changed),
+			Start:   pinnedStart(s, p.gateway.masked.mask),
+			Package: packageOf(s, c, lock.Servers[s.Name]),
+			First:   pins.First(keys.First), Changed: pins.Changed(keys.Changed),
 			HidePackage: keys.Package == "hide", Folders: surroundings(s).Folders}
 		if c.File == "" {
 			asWrapped(&guarded, s, lock.Servers[s.Name])

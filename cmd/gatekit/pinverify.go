@@ -104,7 +104,8 @@ func (p *program) verifyPins(cmd *cobra.Command, path string, args []string,
 	if lock.IsNew() {
 		return nil, fmt.Errorf("there is no %s\nhint: run gatekit pin, and commit the file", r.file)
 	}
-	err = p.startServers(cmd.Context(), cfg, servers, who, false, func(l *liveServer) error {
+	starts := pinStarts{config: cfg, lock: lock, as: who}
+	err = p.startServers(cmd.Context(), starts, servers, func(l *liveServer) error {
 		result := pinResult{Server: l.name}
 		if l.err != nil {
 			r.failed++

@@ -136,11 +136,20 @@ func dialer(s config.Server, c *config.Config, mask func(string) string,
 	log *slog.Logger, tokens *credentials.Server) (upstream.Dial, error) {
 	if s.Command != "" {
 		command := transport.Command{
-			Name: s.Name, Path: s.Command, Args: s.Args, Dir: s.Cwd, Env: revealed(s.Env),
-			MaxMessage: c.Limits.MessageBytes, Log: log, Overflow: stderrFolder(),
-			Redact: redactOutput, Sandbox: confinement(s, c),
+			Name: s.Name, Dir: s.Cwd, Env: revealed(s.Env), MaxMessage: c.Limits.MessageBytes,
+			Log: log, Overflow: stderrFolder(), Redact: redactOutput,
 		}
 		return upstream.Dial{Pipe: func(ctx context.Context) (conn.PipeCloser, error) {
+			program, err := programOf(s, c)
+			if err != nil {
+				return nil, fmt.Errorf("start server %q: %w", s.Name, err)
+			}
+			command := command
+			command.Path, command.Args = program.path, program.args
+			command.Sandbox = confinement(s, c)
+			if command.Sandbox != nil && program.folder != "" {
+				command.Sandbox.Readable = []string{program.folder}
+			}
 			child, err := transport.Spawn(ctx, command)
 			if err != nil {
 				return nil, err // without this, the interface would hold a nil *Child

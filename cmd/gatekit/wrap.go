@@ -88,6 +88,11 @@ names a package without its exact version (npx -y name): then a change is only r
 the audit log name what has changed, and the command that approves it (gatekit pin approve). --pins
 hide hides every change, --pins warn only reports, and --pins off compares nothing.
 
+With --install, a server that npx or npm exec starts is installed when you wrap it first, without
+running scripts, in your state folder. The version and the integrity of the package are written into
+the lock file. From then on, gatekit wrap starts the server from there: sooner, without the network,
+and always the same release. Remove the lock file to install the newest release.
+
 To change settings, write a configuration (gatekit help run). In it, the default rules are:
 
   [policy]
@@ -128,6 +133,9 @@ To change settings, write a configuration (gatekit help run). In it, the default
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, err := o.config(args)
+			if err == nil && o.install {
+				err = p.installWrapped(cmd.Context(), cfg)
+			}
 			if err != nil {
 				return p.refuse(cmd.Context(), true, err)
 			}
@@ -165,6 +173,8 @@ To change settings, write a configuration (gatekit help run). In it, the default
 		"(default: no limit of its own)")
 	c.Flags().Var(&o.pins, "pins", "`change` of what the server declares: off (not compared), "+
 		"warn or hide (default: hide, or warn if the program may have changed)")
+	c.Flags().BoolVar(&o.install, "install", false,
+		"install the npm package of the server once, and start it from there")
 	c.Flags().StringArrayVar(&o.rules, "rule", nil,
 		"`rule` of the library to add (see gatekit policy list); may be repeated")
 	c.Flags().BoolVar(&o.noDefaultRules, "no-default-rules", false,
@@ -193,7 +203,8 @@ type wrapOptions struct {
 	memory                byteCount
 	files                 int
 
-	pins choice
+	pins    choice
+	install bool
 
 	roots, rules, policies, plugins []string
 	noDefaultRules, shadow          bool

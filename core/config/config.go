@@ -107,6 +107,9 @@ type Server struct {
 	Keep bool `toml:"keep"`
 	// Sandbox confines the program. Default: none, so that it may do everything that the user may.
 	Sandbox *Sandbox `toml:"sandbox"`
+	// Package is the folder of the installed package that Command starts. A sandbox lets the
+	// program read it. No key sets it.
+	Package string `toml:"-"`
 	// Pins replaces keys of [pins] for this server; nil when the file has no [server.NAME.pins].
 	Pins *ServerPins `toml:"pins"`
 
@@ -404,7 +407,7 @@ func (c *Config) setDefaults() {
 
 func (p *Pins) setDefaults() {
 	p.File, p.What = "gatekit.lock", []string{"tools", "prompts", "templates", "instructions"}
-	p.First, p.Changed, p.Package = "ask", "hide", "warn"
+	p.First, p.Changed, p.Package, p.Install = "ask", "hide", "warn", "npm"
 }
 
 func (s *Server) setDefaults() {

@@ -28,6 +28,10 @@ type Pins struct {
 	// logs and records this) or hide (everything that the server declares is hidden). Default:
 	// warn.
 	Package string `toml:"package"`
+	// Install says which packages gatekit pin installs into the state folder: npm (those of servers
+	// that npx or npm exec starts, which are started from there) or none (the commands are started
+	// as they are). Default: npm.
+	Install string `toml:"install"`
 }
 
 // ServerPins is [server.NAME.pins]. It replaces keys of [pins] for one server.
@@ -38,6 +42,8 @@ type ServerPins struct {
 	Changed string `toml:"changed"`
 	// Package is warn or hide. Default: package of [pins].
 	Package string `toml:"package"`
+	// Install is npm or none. Default: install of [pins].
+	Install string `toml:"install"`
 }
 
 // Of returns the keys of a server: those of its own table, or else those of [pins].
@@ -47,7 +53,7 @@ func (p *Pins) Of(s Server) ServerPins {
 		own = *s.Pins
 	}
 	return ServerPins{First: cmp.Or(own.First, p.First), Changed: cmp.Or(own.Changed, p.Changed),
-		Package: cmp.Or(own.Package, p.Package)}
+		Package: cmp.Or(own.Package, p.Package), Install: cmp.Or(own.Install, p.Install)}
 }
 
 // DefaultPins returns the [pins] of a configuration in a folder that has none.
@@ -62,6 +68,7 @@ func (l *loader) checkPins(p *Pins, n *node) {
 	l.checkOneOf(&p.First, n, "pins", "first", "ask", "trust", "locked")
 	l.checkOneOf(&p.Changed, n, "pins", "changed", "hide", "keep", "warn")
 	l.checkOneOf(&p.Package, n, "pins", "package", "warn", "hide")
+	l.checkOneOf(&p.Install, n, "pins", "install", "npm", "none")
 	words := []string{"tools", "prompts", "templates", "resources", "instructions"}
 	for i, w := range p.What {
 		if at := n.lookup("what").item(i); !slices.Contains(words, w) && !l.hasErrorAt(at) {
@@ -83,4 +90,5 @@ func (l *loader) checkServerPins(s *Server, n *node, server string) {
 	l.checkOneOf(&s.Pins.First, n, at, "first", "ask", "trust", "locked")
 	l.checkOneOf(&s.Pins.Changed, n, at, "changed", "hide", "keep", "warn")
 	l.checkOneOf(&s.Pins.Package, n, at, "package", "warn", "hide")
+	l.checkOneOf(&s.Pins.Install, n, at, "install", "npm", "none")
 }

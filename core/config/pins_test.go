@@ -26,6 +26,9 @@ func TestMistakesInPins(t *testing.T) {
 		{"unknown words for new items and packages", "first = \"never\"\npackage = \"keep\"",
 			`4:1: pins.first must be one of "ask", "trust", "locked", not "never"` + "\n" +
 				`5:1: pins.package must be one of "warn", "hide", not "keep"`},
+		{"unknown packages to install", "install = \"all\"\n[server.a.pins]\ninstall = \"yes\"",
+			`4:1: pins.install must be one of "npm", "none", not "all"` + "\n" +
+				`6:1: server.a.pins.install must be one of "npm", "none", not "yes"`},
 		{"a plugin with the name of the stage", "[[plugin]]\nname = \"pins\"\nuse = \"secrets\"",
 			`5:1: plugin "pins": name must not be "pins": with [pins], the audit log has that ` +
 				`name for the comparison with the lock file`},
@@ -68,13 +71,14 @@ func TestPinsAreTheSameWithoutATable(t *testing.T) {
 func TestPinsOfAServer(t *testing.T) {
 	c, err := load(t, server+"[server.a.pins]\nchanged = \"warn\"\nfirst = \"locked\"\n"+
 		"[server.other]\ncommand = \"x\"\n[server.other.pins]\npackage = \"warn\"\n"+
+		"install = \"none\"\n"+
 		"[pins]\npackage = \"hide\"\n")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range []config.ServerPins{
-		{First: "locked", Changed: "warn", Package: "hide"},
-		{First: "ask", Changed: "hide", Package: "warn"},
+		{First: "locked", Changed: "warn", Package: "hide", Install: "npm"},
+		{First: "ask", Changed: "hide", Package: "warn", Install: "none"},
 	} {
 		if got := c.Pins.Of(c.Servers[i]); got != want {
 			t.Errorf("got %+v for server %s, want %+v", got, c.Servers[i].Name, want)

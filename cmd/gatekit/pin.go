@@ -57,6 +57,8 @@ Pin starts each server twice. Texts that differ, recent dates and paths below th
 become holes such as ${date} in the lock. A hole accepts only a date, a time, a number, a UUID, or
 a path of at most 64 characters without blanks.
 
+Below a change, a line "injection:" has what the plugin injection finds in the new words.
+
 With --as, pin asks the servers as the principal does, with its login (gatekit auth login), and adds
 what it sees. Items that only others see stay in the lock.
 
@@ -145,7 +147,10 @@ func (p *program) runPin(cmd *cobra.Command, path string, args []string, as *pin
 			return nil
 		}
 		old := lock.Servers[l.name]
-		changes := as.changesOf(old, l.live)
+		changes, err := review(cmd.Context(), as.changesOf(old, l.live), l.live)
+		if err != nil {
+			return err
+		}
 		printer.print(l.name, changes, hidesPackage(cfg, l.name))
 		if now := l.live.Package; now.Integrity != "" && (old == nil || old.Package != now) {
 			fmt.Fprintf(out, "  installed %s@%s, without running scripts\n", now.NPM, now.Version)
@@ -266,46 +271,37 @@ func unconfigured(cfg *config.Config, lock *pins.Lock) (names []string) {
 
 func (p *program) pinDiff() *cobra.Command {
 	var path string
+	var asJSON bool
 	as := &pinnedFor{}
 	c := &cobra.Command{
 		Use:   "diff [SERVER…]",
 		Short: "Show what has changed since gatekit pin",
 		Long: `Diff starts each server, or the named servers, and shows the differences to the lock
-file: removed words as [-…-] and added words as {+…+}. It writes nothing.`,
+file: removed words as [-…-] and added words as {+…+}. It writes nothing.
+
+Below a change, a line "injection:" has what the plugin injection finds in the new words. What it
+finds in the approved text as well is not shown.
+
+With --json, diff prints one JSON object for each server.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			who, err := as.principal()
-			if err != nil {
-				return err
-			}
-			cfg, servers, lock, err := p.pinInputs(cmd, path, args)
-			if err != nil {
-				return err
-			}
-			out := cmd.OutOrStdout()
-			printer := changePrinter{out, paletteFor(out)}
-			failed := 0
-			ctx := cmd.Context()
-			starts := pinStarts{config: cfg, lock: lock, as: who}
-			err = p.startServers(ctx, starts, servers, func(l *liveServer) error {
-				if l.err != nil {
-					failed++
-					fmt.Fprintf(out, "server %q: failed: %s\n", l.name,
-						printable(p.masked.mask(l.err.Error())))
-					return nil
-				}
-				printer.print(l.name, as.changesOf(lock.Servers[l.name], l.live),
-					hidesPackage(cfg, l.name))
-				printCrossings(out, lock, l.name, l.live)
-				return nil
+			r, err := p.comparePins(cmd, path, args, as, func(*pins.Lock, string) error {
+				return nil // without a lock file, everything is new
 			})
-			if err == nil && failed > 0 {
-				err = fmt.Errorf("%s could not be started", plural(failed, "server"))
+			if err != nil {
+				return err
 			}
-			return err
+			if err := r.print(cmd, asJSON, false); err != nil {
+				return err
+			}
+			if r.failed > 0 {
+				return fmt.Errorf("%s could not be started", plural(r.failed, "server"))
+			}
+			return nil
 		},
 	}
 	configFlag(c, &path)
 	as.flag(c)
+	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object for each server")
 	return c
 }
 

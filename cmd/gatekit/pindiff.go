@@ -23,7 +23,7 @@ type changePrinter struct {
 }
 
 // print prints the changes of one server. If hidesPackage is true, another package is held back.
-func (c changePrinter) print(server string, changes []pins.Change, hidesPackage bool) {
+func (c changePrinter) print(server string, changes []reviewedChange, hidesPackage bool) {
 	held := heldBack(changes, hidesPackage)
 	summary := "unchanged"
 	if len(changes) > 0 {
@@ -32,10 +32,10 @@ func (c changePrinter) print(server string, changes []pins.Change, hidesPackage 
 	fmt.Fprintf(c.out, "server %q: %s\n", server, summary)
 	for _, change := range changes {
 		class := fmt.Sprintf("%-10s", change.Class)
-		if isHeldBack(change, hidesPackage) {
+		if isHeldBack(change.Change, hidesPackage) {
 			class = c.color.bad(class)
 		}
-		fmt.Fprintf(c.out, "  %s  %s\n", class, describeChange(change))
+		fmt.Fprintf(c.out, "  %s  %s\n", class, describeChange(change.Change))
 		switch {
 		case change.Class == pins.New && change.After != "":
 			fmt.Fprintf(c.out, "              %s\n", display.EscapeLine(change.After,
@@ -43,6 +43,10 @@ func (c changePrinter) print(server string, changes []pins.Change, hidesPackage 
 		case change.Class == pins.New || change.Class == pins.Gone:
 		default:
 			fmt.Fprintf(c.out, "              %s\n", c.words(change.Before, change.After))
+		}
+		if len(change.findings) > 0 {
+			fmt.Fprintf(c.out, "              %s %s\n", c.color.bad("injection:"),
+				strings.Join(change.findings, ", "))
 		}
 	}
 }
@@ -68,9 +72,9 @@ func isHeldBack(c pins.Change, hidesPackage bool) bool {
 	return c.Class.IsHeldBack() || hidesPackage && c.Class == pins.Package && c.Before != ""
 }
 
-func heldBack(changes []pins.Change, hidesPackage bool) (n int) {
+func heldBack(changes []reviewedChange, hidesPackage bool) (n int) {
 	for _, c := range changes {
-		if isHeldBack(c, hidesPackage) {
+		if isHeldBack(c.Change, hidesPackage) {
 			n++
 		}
 	}

@@ -40,13 +40,16 @@ func TestWordsOfLongTexts(t *testing.T) {
 
 func TestChangesArePrintedOnOneLineEach(t *testing.T) {
 	var out bytes.Buffer
-	changePrinter{out: &out}.print("s", []pins.Change{
-		{Kind: pins.Tool, Name: "a\nb", Class: pins.New, After: "x\r\ny"},
-		{Class: pins.Gone, Kind: pins.Prompt, Name: "p"},
-		{Class: pins.Launch, Pointer: "/launch", Before: "npx a", After: "npx b"},
+	changePrinter{out: &out}.print("s", []reviewedChange{
+		{Change: pins.Change{Kind: pins.Tool, Name: "a\nb", Class: pins.New, After: "x\r\ny"},
+			findings: []string{"override/x", "role/y"}},
+		{Change: pins.Change{Class: pins.Gone, Kind: pins.Prompt, Name: "p"}},
+		{Change: pins.Change{Class: pins.Launch, Pointer: "/launch", Before: "npx a",
+			After: "npx b"}},
 	}, false)
 	want := "server \"s\": 3 changes, 2 held back\n" +
 		"  new         tool a\\nb\n              x\\r\\ny\n" +
+		"              injection: override/x, role/y\n" +
 		"  gone        prompt p\n" +
 		"  launch      /launch\n              npx [-a-]{+b+}\n"
 	if out.String() != want {

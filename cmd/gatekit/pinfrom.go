@@ -134,7 +134,10 @@ func (p *program) pinFrom(cmd *cobra.Command, path string, args []string, file s
 	if old != nil {
 		before = old
 	}
-	changes := before.Compare(next)
+	changes, err := review(cmd.Context(), before.Compare(next), next)
+	if err != nil {
+		return err
+	}
 	out := cmd.OutOrStdout()
 	changePrinter{out, paletteFor(out)}.print(s.Name, changes, false)
 	switch {

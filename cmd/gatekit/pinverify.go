@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -33,7 +34,7 @@ log, which code hosts show beside the lock file.`,
 		Example: `  gatekit pin verify
   gatekit pin verify --sarif > pins.sarif`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r, err := p.verifyPins(cmd, path, args, as)
+			r, err := p.comparePins(cmd, path, args, as, requireLock)
 			if err != nil {
 				return &exitError{err, exitUnverified}
 			}
@@ -67,7 +68,7 @@ type pinResults struct {
 	failed, changed int
 }
 
-// pinResult is the result for one server, as gatekit pin verify --json prints it.
+// pinResult is the result for one server, as --json prints it.
 type pinResult struct {
 	Server  string          `json:"server"`
 	OK      bool            `json:"ok"`
@@ -76,7 +77,7 @@ type pinResult struct {
 	// about names of other servers; they do not make verify fail
 	Warnings []string `json:"warnings,omitempty"`
 
-	changes      []pins.Change
+	changes      []reviewedChange
 	hidesPackage bool // another package is held back
 }
 
@@ -88,10 +89,21 @@ type pinChangeJSON struct {
 	Pointer  string     `json:"pointer,omitempty"`
 	Before   string     `json:"before,omitempty"`
 	After    string     `json:"after,omitempty"`
+	Findings []string   `json:"findings,omitempty"` // of injection in the new words
 }
 
-func (p *program) verifyPins(cmd *cobra.Command, path string, args []string,
-	as *pinnedFor) (*pinResults, error) {
+// requireLock returns an error if there is no lock file.
+func requireLock(lock *pins.Lock, file string) error {
+	if lock.IsNew() {
+		return fmt.Errorf("there is no %s\nhint: run gatekit pin, and commit the file", file)
+	}
+	return nil
+}
+
+// comparePins starts the servers and compares what they declare with the lock file. It starts none
+// of them if check returns an error.
+func (p *program) comparePins(cmd *cobra.Command, path string, args []string, as *pinnedFor,
+	check func(lock *pins.Lock, file string) error) (*pinResults, error) {
 	who, err := as.principal()
 	if err != nil {
 		return nil, err
@@ -101,8 +113,8 @@ func (p *program) verifyPins(cmd *cobra.Command, path string, args []string,
 		return nil, err
 	}
 	r := &pinResults{file: pinsOf(cfg).File, lock: lock}
-	if lock.IsNew() {
-		return nil, fmt.Errorf("there is no %s\nhint: run gatekit pin, and commit the file", r.file)
+	if err := check(lock, r.file); err != nil {
+		return nil, err
 	}
 	starts := pinStarts{config: cfg, lock: lock, as: who}
 	err = p.startServers(cmd.Context(), starts, servers, func(l *liveServer) error {
@@ -113,7 +125,11 @@ func (p *program) verifyPins(cmd *cobra.Command, path string, args []string,
 			r.servers = append(r.servers, result)
 			return nil
 		}
-		result.changes = as.changesOf(lock.Servers[l.name], l.live)
+		var err error
+		if result.changes, err = review(cmd.Context(), as.changesOf(lock.Servers[l.name], l.live),
+			l.live); err != nil {
+			return err
+		}
 		hides := hidesPackage(cfg, l.name)
 		result.OK = lock.Servers[l.name] != nil && heldBack(result.changes, hides) == 0
 		if !result.OK {
@@ -124,8 +140,9 @@ func (p *program) verifyPins(cmd *cobra.Command, path string, args []string,
 		}
 		result.Warnings = crossings(lock, l.name, l.live)
 		for _, c := range result.changes {
-			result.Changes = append(result.Changes, pinChangeJSON{c.Class, isHeldBack(c, hides),
-				c.Kind, c.Name, c.Pointer, c.Before, c.After})
+			result.Changes = append(result.Changes, pinChangeJSON{c.Class,
+				isHeldBack(c.Change, hides), c.Kind, c.Name, c.Pointer, c.Before, c.After,
+				c.findings})
 		}
 		result.hidesPackage = hides
 		r.servers = append(r.servers, result)
@@ -145,10 +162,13 @@ func (r *pinResults) print(cmd *cobra.Command, asJSON, asSARIF bool) error {
 		switch {
 		case asJSON:
 			err = printJSON(out, s)
-		case s.Error != "":
+		case s.Error != "" && s.Changes == nil:
 			_, err = fmt.Fprintf(out, "server %q: %s\n", s.Server, printable(s.Error))
 		default:
 			printer.print(s.Server, s.changes, s.hidesPackage)
+			if s.Error != "" {
+				fmt.Fprintf(out, "  %s\n", s.Error)
+			}
 			for _, warning := range s.Warnings {
 				fmt.Fprintf(out, "  warning: %s\n", warning)
 			}
@@ -185,12 +205,15 @@ func (r *pinResults) sarif() object {
 		}
 		for _, c := range s.changes {
 			level := "note"
-			if isHeldBack(c, s.hidesPackage) {
+			if isHeldBack(c.Change, s.hidesPackage) {
 				level = "error"
 			}
-			text := describeChange(c)
+			text := describeChange(c.Change)
 			if c.Before != c.After {
 				text += ": " + (changePrinter{}).words(c.Before, c.After)
+			}
+			if len(c.findings) > 0 {
+				text += " (injection: " + strings.Join(c.findings, ", ") + ")"
 			}
 			add(s.Server, c.Class, level, text, r.lock.Line(s.Server, c.Kind, c.Name))
 		}

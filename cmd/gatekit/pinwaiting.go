@@ -440,7 +440,11 @@ func listWaiting(cmd *cobra.Command, targets []waitingTarget) error {
 			return err
 		}
 		found = true
-		changePrinter{out, paletteFor(out)}.print(t.name, s.changes, false)
+		reviewed, err := review(cmd.Context(), s.changes, s.now)
+		if err != nil {
+			return err
+		}
+		changePrinter{out, paletteFor(out)}.print(t.name, reviewed, false)
 		printCrossings(out, lock, t.server, s.now)
 	}
 	if !found {
@@ -463,8 +467,12 @@ func (w *waitingPins) ask(cmd *cobra.Command, name string, d *pinDecision, yes b
 	if err := w.canApprove(d); err != nil {
 		return err
 	}
+	reviewed, err := review(cmd.Context(), s.changes, s.now)
+	if err != nil {
+		return err
+	}
 	out := cmd.OutOrStdout()
-	changePrinter{out, paletteFor(out)}.print(name, s.changes, false)
+	changePrinter{out, paletteFor(out)}.print(name, reviewed, false)
 	printCrossings(out, lock, d.Server, s.now)
 	verb := map[bool]string{true: "Approve", false: "Reject"}[d.Approve]
 	if !yes {

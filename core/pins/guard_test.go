@@ -465,30 +465,66 @@ func TestGuardComparesDirectories(t *testing.T) {
 		`{"uri":"file:///b","name":"b"}`}, "file:///a")
 }
 
-// BenchmarkGuard compares a list of 10,000 tools: for the first time, when the same bytes come
-// again, and when one tool of the list has changed.
-func BenchmarkGuard(b *testing.B) {
-	const count = 10_000
-	var approved []*Item
+// largeList returns approved tools, a page with all of them, and a page on which one has changed.
+func largeList(t testing.TB, count int) (approved []*Item, whole, changed *mcp.Message) {
+	t.Helper()
 	var items []string
 	for i := range count {
 		tool := strings.Replace(guardedTool, `"read"`, fmt.Sprintf(`"tool-%d"`, i), 1)
-		items, approved = append(items, tool), append(approved, item(b, Tool, tool))
+		items, approved = append(items, tool), append(approved, item(t, Tool, tool))
 	}
 	page := func(items []string) *mcp.Message {
 		m := mcp.NewResponse(`1`, []byte(`{"tools":[`+strings.Join(items, ",")+`]}`)).WithDigest()
 		m.Method, m.Direction, m.Server = "tools/list", mcp.ToClient, "s"
 		return m
 	}
-	whole := page(items)
+	whole = page(items)
 	items[count/2] = strings.Replace(items[count/2], "Reads", "Mails", 1)
-	changed := page(items)
-	inspect := func(b *testing.B, guard *Guard, m *mcp.Message, hidden int) {
-		v, err := guard.Inspect(b.Context(), m)
-		if err != nil || len(v.Hide) != hidden {
-			b.Fatalf("got %d hidden items, %v, want %d", len(v.Hide), err, hidden)
+	return approved, whole, page(items)
+}
+
+// inspect compares a page, and checks how many of its items are hidden.
+func inspect(t testing.TB, guard *Guard, m *mcp.Message, hidden int) {
+	t.Helper()
+	v, err := guard.Inspect(t.Context(), m)
+	if err != nil || len(v.Hide) != hidden {
+		t.Fatalf("got %d hidden items, %v, want %d", len(v.Hide), err, hidden)
+	}
+}
+
+// A list of 10,000 tools, the most that Gatekit gets from a server, is parsed once. When the same
+// bytes come again, nothing is parsed or copied. When one tool has changed, the others are only
+// looked up.
+func TestLargeListIsParsedOnce(t *testing.T) {
+	const count = 10_000
+	approved, whole, changed := largeList(t, count)
+	guard := newGuardTest(t, Hide, approved...).guard
+	first := testing.AllocsPerRun(1, func() {
+		inspect(t, newGuardTest(t, Hide, approved...).guard, whole, 0)
+	})
+	if first > 250*count {
+		t.Errorf("the first comparison takes %v allocations, want at most 250 for each tool", first)
+	}
+	inspect(t, guard, whole, 0)
+	if n := testing.AllocsPerRun(3, func() { inspect(t, guard, whole, 0) }); n > 10 {
+		t.Errorf("the same list takes %v allocations, want at most 10", n)
+	}
+	inspect(t, guard, changed, 1)
+	for _, page := range []struct {
+		m      *mcp.Message
+		hidden int
+	}{{changed, 1}, {whole, 0}} {
+		n := testing.AllocsPerRun(3, func() { inspect(t, guard, page.m, page.hidden) })
+		if n > 4*count {
+			t.Errorf("a list of known tools takes %v allocations, want at most 4 for each tool", n)
 		}
 	}
+}
+
+// BenchmarkGuard compares a list of 10,000 tools: for the first time, when the same bytes come
+// again, and when one tool of the list has changed.
+func BenchmarkGuard(b *testing.B) {
+	approved, whole, changed := largeList(b, 10_000)
 	b.Run("first", func(b *testing.B) {
 		for b.Loop() {
 			b.StopTimer()

@@ -80,7 +80,7 @@ whether the address of [listen] is free, or whether another process writes to th
 			}
 			r := &checkReport{out: cmd.OutOrStdout(), asJSON: asJSON, mask: p.masked.mask,
 				color: paletteFor(cmd.OutOrStdout())}
-			p.checkAll(cmd.Context(), r, cfg)
+			p.checkAll(cmd.Context(), r, cfg, nil)
 			return r.result()
 		},
 	}
@@ -125,8 +125,10 @@ func reportMistakes(cmd *cobra.Command, err error, asJSON bool) error {
 
 // checkAll checks all servers and issuers at the same time. Meanwhile it checks the plugins, the
 // policies, the sinks, the telemetry collector and the audit log. It prints each result as soon as
-// the result is known.
-func (p *program) checkAll(ctx context.Context, r *checkReport, cfg *config.Config) {
+// the result is known. also, unless it is nil, is called with the plugins and policies that could be
+// loaded.
+func (p *program) checkAll(ctx context.Context, r *checkReport, cfg *config.Config,
+	also func(context.Context, []pipeline.StageConfig)) {
 	notWritable := checkWritable(cfg.Audit.File)
 	collector, badCollector := collectorOf(cfg.Telemetry)
 	if badCollector == nil {
@@ -208,6 +210,9 @@ func (p *program) checkAll(ctx context.Context, r *checkReport, cfg *config.Conf
 	}
 	for range cfg.Servers {
 		stages <- configured
+	}
+	if also != nil {
+		also(ctx, configured)
 	}
 	checkSinks(r, cfg)
 	if !cfg.Allow.Enabled {

@@ -26,10 +26,12 @@ type checkReport struct {
 
 // checkResult is one result as gatekit check --json prints it.
 type checkResult struct {
-	// configuration, server, issuer, plugin, policy, sink, telemetry, audit, allow or sandbox
+	// configuration, server, issuer, plugin, policy, sink, telemetry, audit, allow or sandbox; of
+	// gatekit doctor, also canary, pins, client, clock or path
 	Check  string `json:"check"`
 	Name   string `json:"name,omitempty"`
 	OK     bool   `json:"ok"`
+	Note   bool   `json:"note,omitempty"` // no fault, but worth knowing
 	Result string `json:"result,omitempty"`
 	Error  string `json:"error,omitempty"`
 	// NotConfined holds the servers that may do everything that the user may. It is for the check
@@ -54,6 +56,11 @@ func (r *checkReport) start(file string) {
 // checkResult.
 func (r *checkReport) ok(kind, name, result string) {
 	r.print(checkResult{Check: kind, Name: name, OK: true, Result: result})
+}
+
+// note prints a result that is no fault, but worth knowing.
+func (r *checkReport) note(kind, name, result string) {
+	r.print(checkResult{Check: kind, Name: name, OK: true, Note: true, Result: result})
 }
 
 // fail prints the error of a check that failed.
@@ -85,7 +92,11 @@ func (r *checkReport) print(c checkResult) {
 	case r.asJSON:
 		err = printJSON(r.out, c)
 	case c.OK:
-		_, err = fmt.Fprintf(r.out, "%s    %-*s  %s\n", r.color.good("ok"), r.width, c.Name,
+		label := r.color.good("ok") + "  "
+		if c.Note {
+			label = r.color.acted("note")
+		}
+		_, err = fmt.Fprintf(r.out, "%s  %-*s  %s\n", label, r.width, c.Name,
 			strings.ReplaceAll(c.Result, "\n", "\n"+strings.Repeat(" ", indent+r.width+2)))
 	default:
 		_, err = fmt.Fprintf(r.out, "%s  %-*s  %s\n", r.color.bad("FAIL"), r.width, c.Name,

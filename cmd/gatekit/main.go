@@ -139,9 +139,9 @@ Exit codes: 0 for success, 1 for a failure, 2 for a wrong command line.`,
 	root.PersistentFlags().Var(&level,
 		"log-level", "lowest `level` to log to stderr: debug, info, warn or error")
 	root.SetHelpCommand(helpCommand())
-	root.AddCommand(p.run(), p.wrap(), p.importClients(), p.clients(), p.check(), p.pin(),
-		p.plugin(), p.policy(), p.approve(), p.allow(), p.audit(), p.auth(), p.sandbox(), p.demo(),
-		demoServer(), p.version())
+	root.AddCommand(p.run(), p.wrap(), p.importClients(), p.clients(), p.check(), p.doctor(),
+		p.pin(), p.plugin(), p.policy(), p.approve(), p.allow(), p.audit(), p.auth(), p.sandbox(),
+		p.demo(), demoServer(), p.version())
 	completeValues(root)
 	root.PersistentFlags().VisitAll(func(f *pflag.Flag) {
 		if word, ok := f.Value.(*choice); ok {

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+)
+
+// canary is a harmless message with the form of an attack, on which a rule of the library acts with
+// all of its settings.
+type canary struct {
+	rule, description string
+	toClient          bool // a request or result of a server
+	method, params    string
+	// result is the result of the request method, if the canary is a result; otherwise "".
+	result string
+}
+
+// canaryOf returns the canary of a library rule. What the other rules deny depends on the settings.
+func canaryOf(rule string) (canary, bool) {
+	for _, c := range []canary{
+		{rule: "elicitation/gate", description: "a form that asks for a password", toClient: true,
+			method: "elicitation/create",
+			params: `{"mode":"form","message":"Enter your password to go on","requestedSchema":` +
+				`{"type":"object","properties":{"password":{"type":"string"}}}}`},
+		{rule: "roots/traversal", description: "a path that hides ../ in a tool's arguments",
+			method: "tools/call",
+			params: `{"name":"read_file","arguments":{"path":"..%2f..%2f..%2fetc/passwd"}}`},
+		{rule: "sampling/gate", description: "a request for the context of other servers",
+			toClient: true, method: "sampling/createMessage",
+			params: `{"messages":[{"role":"user","content":{"type":"text","text":"hello"}}],` +
+				`"includeContext":"allServers","maxTokens":10}`},
+		{rule: "resources/uris", description: "a link to a cloud's metadata in a tool's result",
+			toClient: true, method: "tools/call", params: `{"name":"search","arguments":{}}`,
+			result: `{"content":[{"type":"resource_link","name":"notes",` +
+				`"uri":"http://169.254.169.254/latest/meta-data/"}]}`},
+	} {
+		if c.rule == rule {
+			return c, true
+		}
+	}
+	return canary{}, false
+}
+
+// send passes the canary through the stages and returns the step of the policies. The step is empty
+// if they let the message pass. If another stage acts first, its step is returned.
+func (c canary) send(ctx context.Context, server string,
+	stages []pipeline.StageConfig) (pipeline.Step, error) {
+	m := mcp.NewRequest("1", c.method, []byte(c.params))
+	m.Direction, m.Session, m.Server = mcp.ToServer, "doctor", server
+	if c.result != "" {
+		request := m
+		m = mcp.NewResponse(request.ID(), []byte(c.result))
+		m.Method, m.Request, m.Session, m.Server = c.method, request, "doctor", server
+	}
+	if c.toClient {
+		m.Direction = mcp.ToClient
+	}
+	got := &actingStep{}
+	pipeline.New(got, pipeline.Options{}, stages...).Pass(ctx, m)
+	return got.step, got.err
+}
+
+// actingStep keeps the first step that does not let a message pass, instead of recording it.
+type actingStep struct {
+	step pipeline.Step
+	err  error
+}
+
+// Record implements pipeline.Recorder.
+func (a *actingStep) Record(_ context.Context, o pipeline.Outcome) (uint64, error) {
+	a.err = o.Err
+	for _, s := range o.Steps {
+		if s.Action != "pass" && s.Action != "skip" && a.step.Stage == "" {
+			a.step = s
+		}
+	}
+	return 1, nil
+}

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -214,13 +215,16 @@ func command(e entry, mainFile, home string) ([]string, error) {
 	return c, nil
 }
 
-// tail is a writer that keeps the last bytes.
+// tail is a writer that keeps the last bytes. It can be read while a program writes.
 type tail struct {
 	limit int
+	mu    sync.Mutex // guards b
 	b     []byte
 }
 
 func (t *tail) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.b = append(t.b, b...)
 	if n := len(t.b) - t.limit; n > 0 {
 		t.b = t.b[n:]
@@ -228,7 +232,11 @@ func (t *tail) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func (t *tail) String() string { return string(t.b) }
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(t.b)
+}
 
 var _ io.Writer = (*tail)(nil)
 

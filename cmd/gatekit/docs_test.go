@@ -228,7 +228,8 @@ func checkCommand(line string) error {
 		if err != nil {
 			return err
 		}
-		if len(rest) > 0 && cmd.HasSubCommands() { // the next word may be a wrong subcommand
+		// The next word may be a wrong subcommand.
+		if len(rest) > 0 && cmd.HasSubCommands() && !strings.HasPrefix(rest[0], "-") {
 			if err := cmd.Args(cmd, rest[:1]); err != nil {
 				return err
 			}

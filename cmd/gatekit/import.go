@@ -47,6 +47,12 @@ The server gets the variables that the entry names, and the variables that gatek
 passes on (gatekit help wrap). If a server needs another variable of the client's environment, add
 "--env", "NAME" after "wrap".
 
+With --to FILE, import changes no file of a client. It writes a configuration for gatekit run with
+all servers, and the values of variables and headers into files of their own, which only you can
+read. With --from, the servers are those of another gateway: TBXark mcp-proxy, mcpproxy-go,
+agentgateway, docker's catalogs, ToolHive (thv export), the Python Gatekit, or any file with
+mcpServers. Settings that are not carried over become comments.
+
 Import keeps a copy of each file in gatekit/imports in your state folder. "gatekit import undo"
 restores the files. A file that does not parse, that is read-only, or that belongs to another user
 is named and not touched. If a file is a symbolic link, import changes its target. Extended
@@ -54,8 +60,22 @@ attributes of a file are not kept.`,
 		Example: `  gatekit import                    # show the changes of all clients, and ask
   gatekit import cursor --yes       # only Cursor, without a question
   gatekit import --project .        # also .mcp.json, .vscode/mcp.json, … of this folder
+  gatekit import --to gatekit.toml  # one configuration for gatekit run
+  gatekit import --from config.yaml --to gatekit.toml
   gatekit import undo               # restore the files of the last import`,
-		Args: knownClients,
+		Args: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case o.from != "" && o.to == "":
+				return errors.New("--from needs --to: name the file to write, such as " +
+					"--to gatekit.toml")
+			case o.from != "" && len(args) > 0:
+				return errors.New("--from takes no clients: it reads the file of a gateway")
+			case o.to != "" && (o.yes || o.asJSON):
+				return errors.New("--to writes a new file: --yes and --json are for changes of " +
+					"the clients' files")
+			}
+			return knownClients(cmd, args)
+		},
 		ValidArgsFunction: cobra.FixedCompletions(clientIDs(),
 			cobra.ShellCompDirectiveNoFileComp),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -67,6 +87,10 @@ attributes of a file are not kept.`,
 		"print one JSON object; without --yes, only show what would change")
 	c.Flags().StringVar(&o.project, "project", "",
 		"also change the clients' files in the `folder` of a project")
+	c.Flags().StringVar(&o.to, "to", "",
+		"write one configuration for all servers to a new `file`; no client's file is changed")
+	c.Flags().StringVar(&o.from, "from", "",
+		"with --to: read the servers of another gateway from its configuration `file`")
 	c.AddCommand(p.importUndo())
 	return c
 }
@@ -97,9 +121,13 @@ func clientIDs() (ids []string) {
 type importOptions struct {
 	yes, asJSON bool
 	project     string
+	to, from    string
 }
 
 func (o *importOptions) run(cmd *cobra.Command, clients []string) error {
+	if o.from != "" {
+		return o.fromGateway(cmd.OutOrStdout())
+	}
 	program, err := ownProgram()
 	if err != nil {
 		return err
@@ -107,6 +135,9 @@ func (o *importOptions) run(cmd *cobra.Command, clients []string) error {
 	files, err := findClientFiles(clients, o.project)
 	if err != nil {
 		return err
+	}
+	if o.to != "" {
+		return o.toConfiguration(cmd.OutOrStdout(), files, program)
 	}
 	plan := planImport(files, program)
 	out := cmd.OutOrStdout()

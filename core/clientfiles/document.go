@@ -285,3 +285,30 @@ func maskEdits(v *value) (edits []edit) {
 	}
 	return edits
 }
+
+// Values returns the variables that the entry sets, with their values.
+func (e *Entry) Values() map[string]string {
+	return e.strings("env", "envs", "environment")
+}
+
+// Headers returns the HTTP headers that the client sends to the server.
+func (e *Entry) Headers() map[string]string { return e.strings("headers", "http_headers") }
+
+func (e *Entry) strings(keys ...string) map[string]string {
+	out := map[string]string{}
+	for _, key := range keys {
+		v := e.holder.member(key)
+		if v == nil {
+			continue
+		}
+		for _, m := range v.members {
+			switch {
+			case m.value.kind == text:
+				out[m.name] = m.value.text
+			case m.value.kind == other && !isWord(m.value, "null", "~"):
+				out[m.name] = m.value.raw
+			}
+		}
+	}
+	return out
+}

@@ -35,7 +35,8 @@ type foreignServer struct {
 	env, headers  map[string]string
 	allow, hide   []string // names of tools
 	isOff         bool
-	lost          []string // keys that are not carried over, and remarks
+	lost          []string // keys that are not carried over
+	remarks       []string // comments
 	hasToolFilter bool
 }
 

@@ -114,6 +114,7 @@ unchanged.
 See it work, without any setup:      gatekit demo
 Put it in front of your clients:     gatekit import
 Put it in front of one server:       gatekit wrap npx -y @modelcontextprotocol/server-everything
+Write a configuration:               gatekit init
 Put it in front of several servers:  gatekit run --config gatekit.toml
 Check a configuration:               gatekit check --config gatekit.toml
 Approve what servers declare:        gatekit pin
@@ -139,9 +140,9 @@ Exit codes: 0 for success, 1 for a failure, 2 for a wrong command line.`,
 	root.PersistentFlags().Var(&level,
 		"log-level", "lowest `level` to log to stderr: debug, info, warn or error")
 	root.SetHelpCommand(helpCommand())
-	root.AddCommand(p.run(), p.wrap(), p.importClients(), p.clients(), p.check(), p.doctor(),
-		p.pin(), p.plugin(), p.policy(), p.approve(), p.allow(), p.audit(), p.auth(), p.sandbox(),
-		p.demo(), demoServer(), p.version())
+	root.AddCommand(p.run(), p.wrap(), p.importClients(), p.clients(), p.initConfig(), p.check(),
+		p.doctor(), p.pin(), p.plugin(), p.policy(), p.approve(), p.allow(), p.audit(), p.auth(),
+		p.sandbox(), p.demo(), demoServer(), p.version())
 	completeValues(root)
 	root.PersistentFlags().VisitAll(func(f *pflag.Flag) {
 		if word, ok := f.Value.(*choice); ok {

@@ -146,6 +146,8 @@ func TestDocumentedDefaultRulesMatchLibrary(t *testing.T) {
 	t.Setenv("GITHUB_TOKEN", "x")
 	_, help, _ := strings.Cut((&program{}).wrap().Long, "In it, the default rules are:\n")
 	texts := map[string]string{"gatekit help wrap": "[server.files]\ncommand = \"x\"\n" + help}
+	written := answers{servers: []foreignServer{{name: "x", command: []string{"x"}}}}
+	texts["gatekit init"] = written.configuration().text.String()
 	for _, file := range []string{"gatekit.toml.example", "examples/01-one-server/gatekit.toml"} {
 		b, err := os.ReadFile("../../" + file)
 		if err != nil {

@@ -23,7 +23,8 @@ type configurationText struct {
 	text    strings.Builder
 	secrets map[string]string // contents by the name of the file in secretsFolder
 	names   map[string]bool   // names of servers that are taken
-	tools   []string          // lines of the settings of the plugin "tools"
+	tools   []string          // tables of the plugin "tools"
+	folders []string          // that paths must stay in; anywhere if there is none
 }
 
 func newConfigurationText() *configurationText {
@@ -55,6 +56,9 @@ func (c *configurationText) server(s foreignServer) {
 	c.text.WriteString("\n")
 	if name != s.name {
 		c.comment(fmt.Sprintf("before: %q", s.name))
+	}
+	for _, remark := range s.remarks {
+		c.comment(remark)
 	}
 	for _, lost := range s.lost {
 		c.comment("not carried over: " + lost)
@@ -194,6 +198,18 @@ func (c *configurationText) write(file string) (cfg *config.Config, err error) {
 	return cfg, nil
 }
 
+// roots returns the settings of the rule roots/traversal.
+func (c *configurationText) roots() string {
+	if len(c.folders) == 0 {
+		return `anywhere = true # or: roots = ["/srv/data"]`
+	}
+	var quoted []string
+	for _, f := range c.folders {
+		quoted = append(quoted, quoteText(f))
+	}
+	return "roots = [" + strings.Join(quoted, ", ") + "]"
+}
+
 // defaults writes the default rules of gatekit wrap and the audit log.
 func (c *configurationText) defaults() {
 	for _, p := range c.tools {
@@ -208,7 +224,7 @@ rules = ["elicitation/gate", "roots/traversal", "sampling/gate", "tools/schema"]
 loopback = true # a server on this machine may open pages of this machine
 
 [policy.config."roots/traversal"]
-anywhere = true # or: roots = ["/srv/data"]
+` + c.roots() + `
 
 [policy.config."sampling/gate"]
 servers = ["*"]

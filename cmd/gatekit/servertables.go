@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"unicode"
 
 	"gatekit/core/atomicfile"
 	"gatekit/core/config"
@@ -111,8 +110,8 @@ func (c *configurationText) values(prefix, server, key string, values map[string
 			file = fmt.Sprintf("%s-%d", file, n)
 		}
 		c.secrets[file] = values[name]
-		pairs = append(pairs, tomlString(name)+" = "+
-			tomlString("${file:"+secretsFolder+"/"+file+"}"))
+		pairs = append(pairs, config.QuoteTOML(name)+" = "+
+			config.QuoteTOML("${file:"+secretsFolder+"/"+file+"}"))
 	}
 	fmt.Fprintf(&c.text, "%s%s = { %s }\n", prefix, key, strings.Join(pairs, ", "))
 }
@@ -137,26 +136,7 @@ func (c *configurationText) toolFilter(server string, s foreignServer) {
 
 // quoteText returns a string of a configuration: a TOML string in which ${ is no substitution.
 func quoteText(s string) string {
-	return tomlString(strings.ReplaceAll(s, "${", "$${"))
-}
-
-// tomlString returns s as a TOML string. Characters that are not printable are escaped.
-func tomlString(s string) string {
-	var b strings.Builder
-	b.WriteByte('"')
-	for _, r := range s {
-		switch {
-		case r == '"' || r == '\\':
-			b.WriteByte('\\')
-			b.WriteRune(r)
-		case unicode.IsPrint(r):
-			b.WriteRune(r)
-		default:
-			fmt.Fprintf(&b, `\U%08x`, r)
-		}
-	}
-	b.WriteByte('"')
-	return b.String()
+	return config.QuoteTOML(strings.ReplaceAll(s, "${", "$${"))
 }
 
 // write writes the configuration and its secrets, and reads the configuration to check it. It never

@@ -115,9 +115,9 @@ func serverTables(servers map[string]clientServer) string {
 			variable := strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 			key := name
 			if !bareKey.MatchString(name) {
-				key = quoteTOML(name)
+				key = QuoteTOML(name)
 			}
-			pairs = append(pairs, key+" = "+quoteTOML("${env:"+variable+"}"))
+			pairs = append(pairs, key+" = "+QuoteTOML("${env:"+variable+"}"))
 		}
 		return "{ " + strings.Join(pairs, ", ") + " }"
 	}
@@ -133,7 +133,7 @@ func serverTables(servers map[string]clientServer) string {
 		taken[name] = true
 		fmt.Fprintf(&b, "[server.%s]\n", name)
 		if s.Command == "" {
-			fmt.Fprintf(&b, "url = %s\n", quoteTOML(s.address()))
+			fmt.Fprintf(&b, "url = %s\n", QuoteTOML(s.address()))
 			if len(s.Headers) > 0 {
 				fmt.Fprintf(&b, "headers = %s\n", substitutions(
 					slices.Sorted(maps.Keys(s.Headers))))
@@ -141,16 +141,16 @@ func serverTables(servers map[string]clientServer) string {
 			b.WriteString("\n")
 			continue
 		}
-		fmt.Fprintf(&b, "command = %s\n", quoteTOML(s.Command))
+		fmt.Fprintf(&b, "command = %s\n", QuoteTOML(s.Command))
 		if len(s.Args) > 0 {
 			args := make([]string, len(s.Args))
 			for i, a := range s.Args {
-				args[i] = quoteTOML(a)
+				args[i] = QuoteTOML(a)
 			}
 			fmt.Fprintf(&b, "args = [%s]\n", strings.Join(args, ", "))
 		}
 		if s.Cwd != "" {
-			fmt.Fprintf(&b, "cwd = %s\n", quoteTOML(s.Cwd))
+			fmt.Fprintf(&b, "cwd = %s\n", QuoteTOML(s.Cwd))
 		}
 		if len(s.Env) > 0 {
 			fmt.Fprintf(&b, "env = %s\n", substitutions(slices.Sorted(maps.Keys(s.Env))))
@@ -164,9 +164,9 @@ func serverTables(servers map[string]clientServer) string {
 	return strings.TrimRight(b.String(), "\n")
 }
 
-// quoteTOML returns s as a TOML string. It escapes control characters, which a terminal would act
+// QuoteTOML returns s as a TOML string. It escapes control characters, which a terminal would act
 // on.
-func quoteTOML(s string) string {
+func QuoteTOML(s string) string {
 	var b strings.Builder
 	b.WriteByte('"')
 	for _, r := range s {

@@ -17,9 +17,9 @@ func WrapURL(name, url string, headers map[string]string) (*Config, error) {
 		return nil, fmt.Errorf("find the working folder: %w", err)
 	}
 	var text strings.Builder
-	fmt.Fprintf(&text, "[server.%s]\nurl = %s\n[server.%[1]s.headers]\n", name, quoteTOML(url))
+	fmt.Fprintf(&text, "[server.%s]\nurl = %s\n[server.%[1]s.headers]\n", name, QuoteTOML(url))
 	for _, key := range slices.Sorted(maps.Keys(headers)) {
-		fmt.Fprintf(&text, "%s = %s\n", quoteTOML(key), quoteTOML(headers[key]))
+		fmt.Fprintf(&text, "%s = %s\n", QuoteTOML(key), QuoteTOML(headers[key]))
 	}
 	l := &loader{dir: dir, files: map[string][]byte{}}
 	c := l.load("", newDocument("", text.String()))

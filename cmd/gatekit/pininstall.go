@@ -41,8 +41,8 @@ func npmCommand(s config.Server, c *config.Config) (npmpackage.Command, bool) {
 	return npmpackage.ParseCommand(s.Command, s.Args)
 }
 
-// installedPackage returns the installed package of an approved server, and whether a command line
-// is started from it.
+// installedPackage returns the approved package that a command line is started from. It returns
+// false if there is none: the lock has no integrity, or the command line names another release.
 func installedPackage(command npmpackage.Command, approved *pins.Server) (npmpackage.Package,
 	bool) {
 	if approved == nil || approved.Package.Integrity == "" {
@@ -50,7 +50,10 @@ func installedPackage(command npmpackage.Command, approved *pins.Server) (npmpac
 	}
 	p := npmpackage.Package{Name: approved.Package.NPM, Version: approved.Package.Version,
 		Integrity: approved.Package.Integrity}
-	return p, command.Uses(p)
+	if !command.Uses(p) {
+		return npmpackage.Package{}, false
+	}
+	return p, true
 }
 
 // packageOf returns the package of a server. A server that is started from its installed package

@@ -194,6 +194,26 @@ func TestUnversionedPackageKeepsItsVersion(t *testing.T) {
 	g.WantRecords("to_server request tools/call box where pass")
 }
 
+// TestAnotherVersionInTheConfiguration changes the version of the command line: what runs is no
+// longer the approved package, so everything is held back until gatekit pin has installed the new
+// one.
+func TestAnotherVersionInTheConfiguration(t *testing.T) {
+	i := newInstallTest(t, "@acme/box@1.0.0", "")
+	i.gatekit(true, "installed @acme/box@1.0.0", "pin", "--yes")
+	i.registry.publish("1.1.0", "blue")
+	i.config = strings.Replace(i.config, "@1.0.0", "@1.1.0", 1)
+	harness.ReplaceFile(t, filepath.Join(i.dir, "gatekit.toml"), []byte(i.config))
+	i.gatekit(false, "{+blue+}", "pin")
+	i.gatekit(true, "installed @acme/box@1.1.0", "pin", "--yes")
+	lock, err := os.ReadFile(filepath.Join(i.dir, "gatekit.lock"))
+	if want := i.registry.integrity("1.1.0"); err != nil || !strings.Contains(string(lock), want) {
+		t.Errorf("the lock file is %s, %v, want %s", lock, err, want)
+	}
+	g, c := i.start()
+	i.wantWhere(c, `{}`, "@acme+box@1.1.0-")
+	g.WantRecords("to_server request tools/call box where pass")
+}
+
 // TestPackagesAreNotInstalled has install = "none": the lock has the version of the command line
 // only.
 func TestPackagesAreNotInstalled(t *testing.T) {

@@ -76,7 +76,8 @@ func TestLockFileThatMayNotBeRead(t *testing.T) {
 		{"pin show", 1}, {"pin verify", 2}} {
 		out, code := as(strings.Fields(c.args)...)
 		if want := lock + ": permission denied"; code != c.code || !strings.Contains(out, want) {
-			t.Errorf("gatekit %s: exit code %d: %s, want %d and %q", c.args, code, out, c.code, want)
+			t.Errorf("gatekit %s: exit code %d: %s, want %d and %q", c.args, code, out, c.code,
+				want)
 		}
 	}
 	after, err := os.Stat(lock)

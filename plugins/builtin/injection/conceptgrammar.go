@@ -42,8 +42,9 @@ type conceptGrammar struct {
 	numClasses int
 	languageOf []int32 // the language of each class; the number of languages if they share it
 	nameOf     []uint8 // the number of the name of each class
-	languages  int32   // the number of languages
-	startsTerm []bool  // for each word: whether it may begin a term of several words
+	classNames [maxClassNames]string
+	languages  int32  // the number of languages
+	startsTerm []bool // for each word: whether it may begin a term of several words
 	// for each word that is a trigger (see triggers.go), how far from it the other words of a match
 	// may be, and words that make the match doubtful; 0 for the other words
 	triggerReach []int32
@@ -130,6 +131,9 @@ func (g *grammar) addConcepts(ids map[string]int) {
 				}
 			}
 		}
+	}
+	for name, n := range b.names {
+		c.classNames[n] = name
 	}
 	c.languages = int32(len(languages))
 	c.languageOf, c.nameOf = make([]int32, c.numClasses), make([]uint8, c.numClasses)
@@ -233,7 +237,10 @@ func (b *conceptBuilder) triggerReach() []int32 {
 	return words
 }
 
-// usedClasses returns a number below 64 for the name of each class that the concepts need, and of
+// maxClassNames limits the names of classes, because a bit stands for each of them.
+const maxClassNames = 64
+
+// usedClasses returns a number below maxClassNames for the name of each class that the concepts need, and of
 // the classes that inspectSteering needs.
 func usedClasses() map[string]uint8 {
 	names := map[string]uint8{"CALL": 0, "RETRY": 1}
@@ -244,8 +251,8 @@ func usedClasses() map[string]uint8 {
 			}
 		}
 	}
-	if len(names) > 64 {
-		panic("injection: the concepts have more than 64 classes")
+	if len(names) > maxClassNames {
+		panic("injection: the concepts have too many classes")
 	}
 	return names
 }

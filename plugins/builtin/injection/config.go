@@ -69,7 +69,7 @@ var defaultActions = [numFamilies]action{
 	familyConcealment: actionHide, familyExfiltration: actionHide, familyCoercion: actionHide,
 	familyHidden: actionStrip, familyTerminal: actionStrip,
 	familyConfusable: actionHide, familyShadowing: actionHide, familyReference: actionHide,
-	familySteering: actionFlag, familyClassifier: actionHide,
+	familySteering: actionFlag, familyWording: actionFlag, familyClassifier: actionHide,
 }
 
 // parseConfig parses a configuration. The error names all mistakes at once.
@@ -107,7 +107,7 @@ func parseConfig(config []byte) (settings, error) {
 		case action(a) == actionStrip && (family(f) == familyConfusable ||
 			family(f) == familyShadowing ||
 			family(f) == familyReference || family(f) == familySteering ||
-			family(f) == familyClassifier):
+			family(f) == familyWording || family(f) == familyClassifier):
 			fault("actions: %s: strip is not possible for this family: use flag, hide or deny",
 				name)
 		default:

@@ -47,7 +47,9 @@ func corpusLines[T any](t *testing.T, name string, yield func(T)) {
 func TestFalsePositivesOnCorpus(t *testing.T) {
 	show := os.Getenv("SHOW") != ""
 	s := newTestStage(t, `{}`)
-	var count struct{ servers, affected, tools, acted, flagged, other, otherActed int }
+	var count struct {
+		servers, affected, flaggedServers, tools, acted, flagged, other, otherActed int
+	}
 	corpusLines(t, "servers.jsonl", func(x struct {
 		Package           string           `json:"package"`
 		Instructions      string           `json:"instructions"`
@@ -57,7 +59,7 @@ func TestFalsePositivesOnCorpus(t *testing.T) {
 		ResourceTemplates []jsontext.Value `json:"resourceTemplates"`
 	}) {
 		count.servers++
-		affected := false
+		affected, flagged := false, count.flagged
 		list := func(method, member string, items []jsontext.Value) {
 			for _, item := range items {
 				raw := `{"` + member + `":[` + string(item) + `]}`
@@ -108,6 +110,9 @@ func TestFalsePositivesOnCorpus(t *testing.T) {
 		}
 		if affected {
 			count.affected++
+		}
+		if count.flagged > flagged {
+			count.flaggedServers++
 		}
 	})
 	t.Logf("definitions: %+v", count)

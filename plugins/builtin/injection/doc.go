@@ -50,6 +50,11 @@
 // definitions. A statement, such as "agents forget earlier instructions" or "you can ignore the
 // instructions above", scores half.
 //
+// A text without a finding of a rule is read by a linear classifier (wording.go). It adds up weights
+// of words, of classes of words, such as AI and SEND, and of pairs of these, in parts of 40 words.
+// wording.txt has the weights. The finding is wording/like-an-attack. Honest texts get it, too, so
+// it is only recorded by default. Messages of clients and pages of MCP Apps are not classified.
+//
 // # Options
 //
 //	sensitivity  relaxed, standard (default), strict
@@ -57,7 +62,7 @@
 //	               override role delimiter concealment exfiltration coercion   hide
 //	               hidden terminal                                             strip
 //	               confusable shadowing reference classifier       hide (strip is not possible)
-//	               steering                                        flag (strip is not possible)
+//	               steering wording                                flag (strip is not possible)
 //	to_server    off, flag (default), same: the treatment of messages of clients
 //	unlisted     allow (default), deny: the use of items that were not listed
 //	classifier   url, timeout (1s), threshold (0.8), on_error (deny, skip), max_bytes (262144)
@@ -85,7 +90,9 @@
 //	attacks in other words (38)               0.39      0.76      0.97     0.97
 //	first unseen attacks, tuned on (40)       0.25      0.60      0.78     0.78
 //	second unseen attacks, tuned on (52)      0.23      0.75      0.83     0.83
-//	third unseen attacks, held out (40)       0.03      0.23      0.47     0.47
+//	third unseen attacks, held out (40)       0.03      0.23      0.47     0.80
+//	in own words, 14 languages, tuned on (148) 0.00     0.01      0.03     0.57
+//	in own words, 14 languages, held out (105) 0.10     0.13      0.30     0.66
 //	17 languages, tuned on (110)              0.53      0.80      0.92     0.92
 //	17 languages, held out (104)              0.62      0.88      0.94     0.94
 //	  English (8)                             3         5         7        7
@@ -97,6 +104,19 @@
 //	576 tools of 37 published servers         0         0         4
 //	documentation, 2,407 sections of 4 KiB    2         3         7
 //	Go code, 1,167 files                      0         0         17
+//
+// The two files in own words have the figures of the rules and of the classifier. Of the 105, it
+// and the rules find 69, 66 % (56 to 74); the rules alone find 31. Of the 40 in English they find
+// 17, of the 65 in 13 other languages 52. Of the third unseen attacks they find 32 of 40, 80 % (65
+// to 90); the rules alone find 19. The other rows of the column "found" were measured before the
+// classifier. One author wrote both files in own words and saw the first figures of the held-out
+// one before the second half of the training texts was written, so it is an upper bound.
+//
+// The classifier also finds honest texts. On half of the unseen packages and the held-out half of
+// the READMEs: findings at 27 of 2,018 tools, 1.3 % (0.9 to 1.9), with rules alone 7; and at 70 of
+// 869 READMEs, 8.1 % (6.4 to 10.1), with rules alone 38. No tool was hidden. Its first version had
+// findings at 141 tools, most of them in French; words that no honest training text has are left
+// out since then. Of 59 honest texts that look like attacks in own words, 11 get a finding.
 //
 // The definitions and READMEs of the corpus that test/corpus collects are split by their makers.
 // One half was read while the rules were written. The unseen packages of test/corpus/unseen.tsv

@@ -29,6 +29,7 @@ type grammar struct {
 	not, attack, about, subject, wish int
 
 	concepts conceptGrammar
+	wording  *wordingModel
 }
 
 // rule is a compiled phrase.
@@ -105,7 +106,14 @@ func compileGrammar(phrases []phrase, classes map[string]string) *grammar {
 	g.not, g.attack, g.about = number(negations), number("ATTACK"), number("ABOUT")
 	g.subject, g.wish = number("SUBJECT"), number("WISH")
 	g.url, g.email, g.picture = g.add("\x00url"), g.add("\x00email"), g.add("\x00picture")
+	for word := range strings.FieldsSeq(wordingWords) {
+		g.add(strings.ToLower(normalize(word).text))
+	}
 	g.addConcepts(ids)
+	var err error
+	if g.wording, err = parseWording(wordingText, g); err != nil {
+		panic("injection: " + err.Error()) // embedded: a fault of the build
+	}
 	g.stride = (len(sets) + 63) / 64
 	g.membership = make([]uint64, g.stride*len(g.words))
 	for n, set := range sets {

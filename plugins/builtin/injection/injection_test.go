@@ -474,7 +474,7 @@ func TestDelimitersAreFoundInEverySpelling(t *testing.T) {
 func TestActions(t *testing.T) {
 	all := func(action string) string {
 		var b []string
-		for _, f := range familyNames[:familyHidden] {
+		for _, f := range append(slices.Clone(familyNames[:familyHidden]), "wording") {
 			b = append(b, `"`+f+`":"`+action+`"`)
 		}
 		return `{"actions":{` + strings.Join(b, ",") + `}}`

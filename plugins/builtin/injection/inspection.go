@@ -118,6 +118,7 @@ func (in *inspection) inspectText(t scan.Text) {
 	}
 	scored := in.stage.scorer.score(t.Value, in.isDefinition, in.scratch)
 	in.evaluate(t, scored, nil, 0)
+	in.inspectWording(t, scored)
 	if in.result != nil && t.Kind == mcp.StringLeaf {
 		in.inspectSteering(in.result, t, scored)
 		in.scratch.edges.add(scored.tokens)

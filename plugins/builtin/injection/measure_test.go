@@ -144,6 +144,8 @@ var recallFloors = []struct {
 	{"unseen-third.jsonl", [3]int{1, 9, 19}, 19},
 	{"languages.jsonl", [3]int{58, 88, 101}, 101},
 	{"languages-heldout.jsonl", [3]int{65, 91, 98}, 98},
+	{"own-words.jsonl", [3]int{0, 1, 4}, 85},
+	{"own-words-heldout.jsonl", [3]int{11, 14, 31}, 69},
 }
 
 // TestRecallOnLabelledAttacks measures how many attacks are acted on. With -v and SHOW=FILE, it
@@ -181,6 +183,8 @@ var falsePositiveLimits = []struct {
 	{"benign-heldout.jsonl", [3]int{0, 0, 7}},
 	{"languages-benign.jsonl", [3]int{0, 0, 2}},
 	{"languages-benign-heldout.jsonl", [3]int{2, 2, 11}},
+	{"own-words-benign-heldout.jsonl", [3]int{0, 1, 1}},
+	{"ordinary.jsonl", [3]int{0, 0, 4}},
 }
 
 // TestFalsePositivesOnLabelledTexts measures how many harmless texts are acted on. With -v and

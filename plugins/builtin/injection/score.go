@@ -23,13 +23,14 @@ const (
 	familyShadowing
 	familyReference
 	familySteering
+	familyWording
 	familyClassifier
 	numFamilies
 )
 
 var familyNames = [numFamilies]string{"override", "role", "delimiter", "concealment",
 	"exfiltration", "coercion", "hidden", "terminal", "confusable", "shadowing", "reference",
-	"steering", "classifier"}
+	"steering", "wording", "classifier"}
 
 func (f family) String() string { return familyNames[f] }
 

@@ -240,8 +240,8 @@ func (b *conceptBuilder) triggerReach() []int32 {
 // maxClassNames limits the names of classes, because a bit stands for each of them.
 const maxClassNames = 64
 
-// usedClasses returns a number below maxClassNames for the name of each class that the concepts need, and of
-// the classes that inspectSteering needs.
+// usedClasses returns a number below maxClassNames for the name of each class that the concepts
+// need, and of the classes that inspectSteering needs.
 func usedClasses() map[string]uint8 {
 	names := map[string]uint8{"CALL": 0, "RETRY": 1}
 	for _, c := range slices.Concat(concepts, otherConcepts, englishConcepts) {

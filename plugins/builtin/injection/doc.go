@@ -50,11 +50,11 @@
 // definitions. A statement, such as "agents forget earlier instructions" or "you can ignore the
 // instructions above", scores half.
 //
-// A text without a finding of a rule is read by a linear classifier (wording.go). It adds up weights
-// of words, of classes of words, such as AI and SEND, and of pairs of these, in parts of 40 words.
-// wording.txt has the weights. The finding is wording/like-an-attack. Honest texts get it, too, so
-// it is only recorded by default. Messages of clients and pages of MCP Apps are not classified.
-//
+// A text without a finding of a rule is read by a linear classifier (wording.go). It adds up the
+// weights of words, of classes of words, such as AI and SEND, and of pairs of these, in parts of 40
+// words. wording.txt has the weights. The finding is wording/like-an-attack. Honest texts get it,
+// too, so it is only recorded by default. Messages of clients and pages of MCP Apps are not
+// classified.
 // # Options
 //
 //	sensitivity  relaxed, standard (default), strict

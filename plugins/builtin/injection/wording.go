@@ -33,11 +33,12 @@ var wordingWords string
 // Only words of the lexicon count, because the lexicon has found them for the rules already. The
 // classes are those of all languages, so a pair such as AI+SEND counts in each of them.
 type wordingModel struct {
-	weights []int32                             // by word; behind the words, by class
-	pairs   []pairWeight                        // of words: a hash table; the zero weight is free
+	weights []int32 // by word; behind the words, by class
+	// pairs are the weights of pairs of words. It is a hash table; a slot with the weight 0 is free.
+	pairs   []pairWeight
 	both    [maxClassNames][maxClassNames]int32 // the weights of pairs of classes
-	classes []uint64                            // for each word, a bit for each class that it belongs to
-	rough   []int16                             // for each word, its weight and those of its classes
+	classes []uint64                            // for each word, a bit for each of its classes
+	rough   []int16                             // for each word, its weight and that of its classes
 	bias    int32
 	gate    int32    // a part is only looked at closely if the rough weights reach this sum
 	limits  [2]int32 // the sums from which a part is an attack: in content, in definitions

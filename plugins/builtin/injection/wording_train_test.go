@@ -144,7 +144,8 @@ func trainWording(s *stage, examples []wordingExample) (weights map[wordPair]flo
 	data := make([][]int, len(examples))
 	for i, x := range examples {
 		for _, f := range x.features {
-			if counts[f] < 4 || !isKnown(f.first) || f.second >= 0 && !isKnown(f.second) {
+			if counts[f] < 4 || !isKnown(f.first) ||
+				f.second >= 0 && !isKnown(f.second) {
 				continue
 			}
 			n, ok := numbers[f]

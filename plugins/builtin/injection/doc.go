@@ -55,6 +55,7 @@
 // words. wording.txt has the weights. The finding is wording/like-an-attack. Honest texts get it,
 // too, so it is only recorded by default. Messages of clients and pages of MCP Apps are not
 // classified.
+//
 // # Options
 //
 //	sensitivity  relaxed, standard (default), strict

@@ -38,7 +38,7 @@ type wordingModel struct {
 	pairs   []pairWeight
 	both    [maxClassNames][maxClassNames]int32 // the weights of pairs of classes
 	classes []uint64                            // for each word, a bit for each of its classes
-	rough   []int16                             // for each word, its weight and that of its classes
+	rough   []int16                             // for each word, the sum with its classes
 	bias    int32
 	gate    int32    // a part is only looked at closely if the rough weights reach this sum
 	limits  [2]int32 // the sums from which a part is an attack: in content, in definitions

@@ -52,12 +52,13 @@ func partsOf(t testing.TB, s *stage, text string) (parts [][]wordPair) {
 }
 
 // writeWordingWords writes the words of at least two attacks that are in few READMEs. Words of
-// scripts without spaces are left out, and words that mix scripts, which the rules read as Latin.
+// scripts without spaces are left out, and words that mix scripts, which are read as Latin.
 func writeWordingWords(t *testing.T) {
 	t.Helper()
 	pattern := regexp.MustCompile(`\p{L}[\p{L}\p{M}]{2,}`)
 	unspaced := regexp.MustCompile(`[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}]`)
-	latin, other := regexp.MustCompile(`\p{Latin}`), regexp.MustCompile(`[^\p{Latin}\p{M}]`)
+	latin := regexp.MustCompile(`\p{Latin}`)
+	other := regexp.MustCompile(`[^\p{Latin}\p{M}]`)
 	count := func(counts map[string]int, text string) {
 		words := pattern.FindAllString(strings.ToLower(text), -1)
 		slices.Sort(words)

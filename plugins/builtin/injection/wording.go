@@ -36,8 +36,8 @@ type wordingModel struct {
 	weights []int32 // by word; behind the words, by class
 	// pairs are the weights of pairs of words. It is a hash table; a slot with the weight 0 is free.
 	pairs   []pairWeight
-	both    [maxClassNames][maxClassNames]int32 // the weights of pairs of classes
-	classes []uint64                            // for each word, a bit for each of its classes
+	both    [maxClassNames][maxClassNames]int32 // weights of pairs of classes
+	classes []uint64                            // for each word, its classes, as bits
 	rough   []int16                             // for each word, the sum with its classes
 	bias    int32
 	gate    int32    // a part is only looked at closely if the rough weights reach this sum

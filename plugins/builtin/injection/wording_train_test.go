@@ -117,7 +117,8 @@ func stringsOf(v any) (all []string) {
 
 // trainWording returns weights of the features by logistic regression with AdaGrad. It is
 // deterministic.
-func trainWording(s *stage, examples []wordingExample) (weights map[wordPair]float64, bias float64) {
+func trainWording(s *stage, examples []wordingExample) (weights map[wordPair]float64,
+	bias float64) {
 	isNameOfTests := map[int32]bool{}
 	for n, w := range s.scorer.words {
 		isNameOfTests[int32(n)] = slices.Contains(namesOfTests, w)

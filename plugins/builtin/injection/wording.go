@@ -34,7 +34,7 @@ var wordingWords string
 // classes are those of all languages, so a pair such as AI+SEND counts in each of them.
 type wordingModel struct {
 	weights []int32 // by word; behind the words, by class
-	// pairs are the weights of pairs of words. It is a hash table; a slot with the weight 0 is free.
+	// pairs has the weights of pairs of words, in a hash table. Slots with the weight 0 are free.
 	pairs   []pairWeight
 	both    [maxClassNames][maxClassNames]int32 // weights of pairs of classes
 	classes []uint64                            // for each word, its classes, as bits

@@ -42,6 +42,9 @@ type Command struct {
 	// Env has variables for the process. The process gets them and the variables that
 	// process.Environment takes from Gatekit, but no others. A variable in Env takes precedence.
 	Env map[string]string
+	// Secrets are texts that are replaced in the logged lines of the process, like the values of
+	// Env. A value of Env may contain one.
+	Secrets []string
 
 	MaxMessage int           // bytes; 0 is 16 MiB
 	Grace      time.Duration // wait after closing stdin, and again after SIGTERM; 0 is 2 s
@@ -274,7 +277,7 @@ func Spawn(ctx context.Context, c Command) (*Child, error) {
 		Stdout:      pipes[1][1],
 		Log:         child.log,
 		Overflow:    process.Overflow{Folder: c.Overflow, Name: c.Name},
-		Secrets:     slices.Collect(maps.Values(c.Env)),
+		Secrets:     slices.AppendSeq(slices.Clone(c.Secrets), maps.Values(c.Env)),
 		Redact:      c.Redact,
 		OnStderr: func(line string) {
 			if !child.confined || c.Sandbox.Grant == nil {

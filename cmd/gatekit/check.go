@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"gatekit/core/config"
+	"gatekit/core/conn"
 	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
@@ -23,6 +24,7 @@ import (
 	"gatekit/core/upstream"
 	"gatekit/plugins"
 	"gatekit/policies"
+	"gatekit/transport"
 	"gatekit/transport/auth"
 	"gatekit/transport/credentials"
 )
@@ -172,8 +174,12 @@ func (p *program) checkAll(ctx context.Context, r *checkReport, cfg *config.Conf
 			opened, err := p.openServer(ctx, s, cfg, nil)
 			if refused, ok := errors.AsType[*upstream.CredentialsError](err); ok &&
 				refused.LoginNeeded && ctx.Err() == nil {
+				at := s
+				if names := s.EnvTokens(); len(names) > 0 {
+					at, _ = serverWithLogins(cfg, names[0])
+				}
 				r.ok("server", s.Name, "not asked, because it wants a login; "+
-					describeLogins(cfg, s))
+					describeLogins(cfg, at))
 				return
 			}
 			if err != nil {
@@ -435,9 +441,29 @@ type openedServer struct {
 	proxy.Server
 	upstream *upstream.Upstream
 	tokens   *credentials.Server // may be nil
-	client   checkClient
-	revision string       // the newest revision that the server supports
-	answer   *mcp.Message // to the first request
+	// of the servers whose tokens are in the server's env
+	envTokens map[string]*credentials.Server
+	client    checkClient
+	revision  string       // the newest revision that the server supports
+	answer    *mcp.Message // to the first request
+}
+
+// credentialsFor returns the credentials for the named servers, whose tokens another server needs.
+func (p *program) credentialsFor(names []string,
+	c *config.Config) (map[string]*credentials.Server, error) {
+	of := map[string]*credentials.Server{}
+	for _, s := range c.Servers {
+		if !slices.Contains(names, s.Name) {
+			continue
+		}
+		tokens, err := newCredentials(s, c, loginRecorder(c, s.Name,
+			"gatekit check or gatekit pin"))
+		if err != nil {
+			return nil, err
+		}
+		of[s.Name] = tokens
+	}
+	return of, nil
 }
 
 // openServer starts a server, or calls its URL, and asks for its name in the newest revision that
@@ -459,7 +485,24 @@ func (p *program) openServer(ctx context.Context, s config.Server,
 	if s.Sandbox != nil {
 		o.Dial.Pipe = logEgress(o.Dial.Pipe, p.log)
 	}
-	opened = &openedServer{upstream: upstream.New(o), tokens: tokens}
+	var of map[string]*credentials.Server
+	if names := s.EnvTokens(); len(names) > 0 {
+		if of, err = p.credentialsFor(names, c); err != nil {
+			return nil, err
+		}
+		t := newTokenProcesses(s, c, p.log, func(name string) *credentials.Server {
+			return of[name]
+		})
+		if s.Sandbox != nil {
+			t.spawn = func(ctx context.Context, c transport.Command) (conn.PipeCloser, error) {
+				return logEgress(func(ctx context.Context) (conn.PipeCloser, error) {
+					return spawn(ctx, c)
+				}, p.log)(ctx)
+			}
+		}
+		o.Dial.PipeFor = t.pipeFor
+	}
+	opened = &openedServer{upstream: upstream.New(o), tokens: tokens, envTokens: of}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, opened.Close())
@@ -498,6 +541,9 @@ func (o *openedServer) Close() error {
 		err = o.Server.Close()
 	}
 	err = errors.Join(err, o.upstream.Close())
+	for _, tokens := range o.envTokens {
+		tokens.Close()
+	}
 	if o.tokens != nil {
 		o.tokens.Close()
 	}

@@ -109,7 +109,7 @@ func (p *program) checkNew(cmd *cobra.Command, cfg *config.Config, file string) 
 	p.logWarningsOnly(cmd)
 	p.masked.add(cfg)
 	r := &checkReport{out: out, mask: p.masked.mask, color: paletteFor(out)}
-	p.checkAll(cmd.Context(), r, cfg)
+	p.checkAll(cmd.Context(), r, cfg, nil)
 	if err := r.result(); err != nil {
 		fmt.Fprintf(out, "next: mend what failed, then: gatekit check --config %s\n",
 			shellQuote(displayPath(file)))

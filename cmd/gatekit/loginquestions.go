@@ -30,7 +30,7 @@ import (
 type loginQuestions struct {
 	proxy.Upstream
 	name           string
-	credentials    *credentials.Server
+	credentials    func() *credentials.Server
 	patience       time.Duration          // how long a call waits for the login
 	hasConnectTool bool                   // [server.NAME.auth] connect_tool
 	loggedIn       func(principal string) // called after a login
@@ -78,7 +78,8 @@ func (q *loginQuestions) asks(who *identity.Principal) bool {
 		return true
 	}
 	pages := q.pages()
-	return pages != nil && !q.credentials.IsShared() && pages.CanAsk(who)
+	tokens := q.credentials()
+	return pages != nil && tokens != nil && !tokens.IsShared() && pages.CanAsk(who)
 }
 
 // Page implements proxy.Login.
@@ -173,10 +174,14 @@ func (q *loginQuestions) run(ctx context.Context, who *identity.Principal, login
 func (q *loginQuestions) ask(ctx context.Context, who *identity.Principal,
 	login *pendingLogin) (wait func() error, err error) {
 	callback := &loginCallback{}
-	begin := q.credentials.BeginPageLogin
+	tokens := q.credentials()
+	if tokens == nil {
+		return nil, fmt.Errorf("the server %q is no longer configured", q.name)
+	}
+	begin := tokens.BeginPageLogin
 	if who.ID() == "" {
 		begin = func(ctx context.Context, principal string) (*credentials.Login, error) {
-			return q.credentials.BeginLogin(ctx, principal, callback.listen)
+			return tokens.BeginLogin(ctx, principal, callback.listen)
 		}
 	}
 	n, err := begin(ctx, who.ID())

@@ -103,16 +103,27 @@ func (s *controlServer) useLogin(e *loginEvent) error {
 	if err != nil {
 		return err
 	}
-	server.useLogin(e.Principal)
+	s.gateway.useLogin(server.config.Name, e.Principal)
 	return nil
 }
 
-// useLogin uses a changed login of a principal.
-func (s *server) useLogin(principal string) {
-	s.credentials.Forget(principal)
-	s.gateway.proxy.UseNewCredentials(s.config.Name, func(p string) bool {
-		return s.credentials.IsShared() || p == principal
-	})
+// useLogin uses a changed login of a principal at a server. The processes that have its token end.
+func (g *gateway) useLogin(server, principal string) {
+	tokens := g.credentialsOf(server)
+	if tokens == nil {
+		return
+	}
+	affects := func(p string) bool { return tokens.IsShared() || p == principal }
+	tokens.Forget(principal)
+	for _, s := range *g.servers.Load() {
+		uses := s.tokens != nil && slices.Contains(s.config.EnvTokens(), server)
+		if uses {
+			s.tokens.end(affects)
+		}
+		if uses || s.config.Name == server {
+			g.proxy.UseNewCredentials(s.config.Name, affects)
+		}
+	}
 }
 
 // serversWithLogins returns the names of the servers of the default configuration that users log in

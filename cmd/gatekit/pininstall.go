@@ -99,7 +99,8 @@ func programOf(s config.Server, c *config.Config) (startedProgram, error) {
 			return programIn(installed, command)
 		}
 	}
-	if b := s.Sandbox; b != nil && b.Level == string(sandbox.Strict) && b.Network.Mode == config.NetworkNone {
+	if b := s.Sandbox; b != nil && b.Level == string(sandbox.Strict) &&
+		b.Network.Mode == config.NetworkNone {
 		return startedProgram{}, fmt.Errorf("the package %s is not installed, and %s needs the "+
 			"network\nhint: %s", command.Name, filepath.Base(s.Command), installHint(s, c, nil))
 	}

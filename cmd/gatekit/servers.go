@@ -34,6 +34,7 @@ type server struct {
 	*upstream.Upstream                     // set by start
 	credentials        *credentials.Server // set by start; nil if the server needs no tokens
 	questions          *loginQuestions     // set by start; nil if users do not log in to the server
+	tokens             *tokenProcesses     // set by start; nil if its env has no tokens of users
 }
 
 // forProxy returns the server as the proxy uses it: always the same one.
@@ -74,13 +75,31 @@ func (s *server) start(context.Context) error {
 	if s.config.Sandbox != nil {
 		o.Dial.Pipe = g.recordConfinement(s.config.Name, o.Dial.Pipe)
 	}
+	loginAt := s.config.Name
+	if names := s.config.EnvTokens(); len(names) > 0 {
+		loginAt = names[0]
+		s.tokens = newTokenProcesses(s.config, g.active.config, g.log, g.credentialsOf)
+		if s.config.Sandbox != nil {
+			spawn := s.tokens.spawn
+			s.tokens.spawn = func(ctx context.Context, c transport.Command) (conn.PipeCloser,
+				error) {
+				return g.recordConfinement(s.config.Name, func(ctx context.Context) (
+					conn.PipeCloser, error) {
+					return spawn(ctx, c)
+				})(ctx)
+			}
+		}
+		o.Dial.PipeFor = s.tokens.pipeFor
+	}
 	s.Upstream = upstream.New(o)
-	if s.config.HasLogins() {
-		s.questions = &loginQuestions{Upstream: s.Upstream, name: s.config.Name,
-			credentials: s.credentials, hasConnectTool: s.config.Auth.ConnectTool,
-			patience: g.active.config.Limits.ReverseTimeout,
-			log:      g.log, goroutines: taskgroup.New(), loggedIn: s.useLogin,
-			pages: g.pages.Load, pending: map[string]*pendingLogin{}}
+	if s.config.HasLogins() || s.tokens != nil {
+		s.questions = &loginQuestions{Upstream: s.Upstream, name: loginAt,
+			credentials:    func() *credentials.Server { return g.credentialsOf(loginAt) },
+			hasConnectTool: s.config.Auth == nil || s.config.Auth.ConnectTool,
+			patience:       g.active.config.Limits.ReverseTimeout,
+			log:            g.log, goroutines: taskgroup.New(),
+			loggedIn: func(principal string) { g.useLogin(loginAt, principal) },
+			pages:    g.pages.Load, pending: map[string]*pendingLogin{}}
 	}
 	return nil
 }
@@ -135,26 +154,12 @@ func upstreamOptions(s config.Server, c *config.Config, mask func(string) string
 func dialer(s config.Server, c *config.Config, mask func(string) string,
 	log *slog.Logger, tokens *credentials.Server) (upstream.Dial, error) {
 	if s.Command != "" {
-		command := transport.Command{
-			Name: s.Name, Dir: s.Cwd, Env: revealed(s.Env), MaxMessage: c.Limits.MessageBytes,
-			Log: log, Overflow: stderrFolder(), Redact: redactOutput,
-		}
 		return upstream.Dial{Pipe: func(ctx context.Context) (conn.PipeCloser, error) {
-			program, err := programOf(s, c)
+			command, err := childCommand(s, c, log)
 			if err != nil {
-				return nil, fmt.Errorf("start server %q: %w", s.Name, err)
+				return nil, err
 			}
-			command := command
-			command.Path, command.Args = program.path, program.args
-			command.Sandbox = confinement(s, c)
-			if command.Sandbox != nil && program.folder != "" {
-				command.Sandbox.Readable = []string{program.folder}
-			}
-			child, err := transport.Spawn(ctx, command)
-			if err != nil {
-				return nil, err // without this, the interface would hold a nil *Child
-			}
-			return child, nil
+			return spawn(ctx, command)
 		}}, nil
 	}
 	remote, err := transport.NewHTTPClient(transport.HTTPClientOptions{Name: s.Name, URL: s.URL,
@@ -172,6 +177,60 @@ func dialer(s config.Server, c *config.Config, mask func(string) string,
 		}
 		return pipe, nil
 	}}, nil
+}
+
+// childCommand returns the command of a server that is a child process. It verifies an installed
+// package, so it must be called for each process.
+func childCommand(s config.Server, c *config.Config, log *slog.Logger) (transport.Command, error) {
+	program, err := programOf(s, c)
+	if err != nil {
+		return transport.Command{}, fmt.Errorf("start server %q: %w", s.Name, err)
+	}
+	command := transport.Command{
+		Name: s.Name, Path: program.path, Args: program.args, Dir: s.Cwd, Env: revealed(s.Env),
+		MaxMessage: c.Limits.MessageBytes, Log: log, Overflow: stderrFolder(),
+		Redact: redactOutput, Sandbox: confinement(s, c),
+	}
+	if command.Sandbox != nil && program.folder != "" {
+		command.Sandbox.Readable = []string{program.folder}
+	}
+	return command, nil
+}
+
+// spawn starts a child process.
+func spawn(ctx context.Context, command transport.Command) (conn.PipeCloser, error) {
+	child, err := transport.Spawn(ctx, command)
+	if err != nil {
+		return nil, err // without this, the interface would hold a nil *Child
+	}
+	return child, nil
+}
+
+// newTokenProcesses returns the processes of a server whose env has tokens of users.
+func newTokenProcesses(s config.Server, c *config.Config, log *slog.Logger,
+	of func(server string) *credentials.Server) *tokenProcesses {
+	return &tokenProcesses{config: s, credentials: of, spawn: spawn,
+		command: func() (transport.Command, error) { return childCommand(s, c, log) }}
+}
+
+// credentialsOf returns the credentials for a server of the active configuration, or nil.
+func (g *gateway) credentialsOf(name string) *credentials.Server {
+	if s := g.serverNamed(name); s != nil {
+		return s.credentials
+	}
+	return nil
+}
+
+// serverNamed returns the server of the active configuration with a name, or nil.
+func (g *gateway) serverNamed(name string) *server {
+	if list := g.servers.Load(); list != nil {
+		for _, s := range *list {
+			if s.config.Name == name {
+				return s
+			}
+		}
+	}
+	return nil
 }
 
 func messageLimits(l config.Limits) mcp.Limits {

@@ -25,6 +25,7 @@ func (l *loader) check(c *Config, root *node) {
 		l.checkServer(&c.Servers[i], root.lookup("server", c.Servers[i].Name))
 	}
 	l.checkExchanges(c, root)
+	l.checkEnvTokens(c, root)
 	if len(c.Servers) == 0 && !l.partial && len(l.errs) == 0 {
 		l.errorf(root, "no server configured: add a [server.NAME] with a command or a url")
 	}

@@ -95,7 +95,9 @@ type Server struct {
 	// Args holds the arguments of the program. Default: none.
 	Args []string `toml:"args"`
 	// Env holds environment variables for the program. The program also gets PATH, HOME, USER,
-	// LOGNAME, SHELL, LANG, TERM and TMPDIR from Gatekit's environment. Default: none.
+	// LOGNAME, SHELL, LANG, TERM and TMPDIR from Gatekit's environment. ${token:SERVER} is the
+	// access token of the principal at a server with type = "oauth"; each principal then has
+	// processes of its own. Default: none.
 	Env map[string]Secret `toml:"env"`
 	// Cwd is the absolute path of the program's working folder. Default: the folder of the file.
 	Cwd string `toml:"cwd"`

@@ -78,6 +78,17 @@ func TestMistakesInServerCredentialsAreReported(t *testing.T) {
 			`7:1: server.a.auth.register needs type = "oauth"`},
 		{"connect_tool without oauth", authOf(https, typ, client, issuer, `connect_tool = false`),
 			`7:1: server.a.auth.connect_tool needs type = "oauth"`},
+		{"a token of a server that does not exist", "[server.a]\ncommand = \"x\"\n" +
+			"env = { X = \"${token:b}\" }", `3:9: server.a.env.X names the server "b", and`},
+		{"a token of a server without logins", "[server.a]\ncommand = \"x\"\n" +
+			"env = { X = \"a${token:a}b\" }", `3:9: server.a.env.X needs a server that users log in`},
+		{"a token in arguments", "[server.a]\ncommand = \"x\"\nargs = [\"${token:a}\"]",
+			`3:9: server.a.args[0]: ${token:a} is only for the env of a server`},
+		{"a token in a header", "[server.a]\nurl = \"" + https + "\"\n" +
+			"headers = { X = \"${token:a}\" }",
+			`3:13: server.a.headers.X: ${token:a} is only for the env of a server`},
+		{"a literal that looks like a token", "[server.a]\ncommand = \"x\"\n" +
+			"env = { X = \"$${token:a}\" }", `3:9: server.a.env.X: "$${token:" cannot be written`},
 		{"a short key of the tokens", "[server.a]\nurl = \"" + https +
 			"\"\n[tokens]\nkey = \"short\"", `4:1: tokens.key has 5 bytes, and must be`},
 		{"an empty token folder", "[server.a]\nurl = \"" + https + "\"\n[tokens]\nfile = \"\"",

@@ -21,6 +21,10 @@ func (l *loader) expand(s string, n *node, name string) string {
 			break
 		}
 		if i > 0 && rest[i-1] == '$' {
+			if strings.HasPrefix(rest[i:], tokenPrefix) && serverEnv.MatchString(name) {
+				l.errorf(n, `%s: "$%s" cannot be written here`, name, tokenPrefix)
+				return ""
+			}
 			out.WriteString(rest[:i-1] + "${")
 			rest = rest[i+2:]
 			continue
@@ -30,6 +34,12 @@ func (l *loader) expand(s string, n *node, name string) string {
 		if !ok {
 			l.errorf(n, `%s: "${" has no closing "}"; write $${ for a literal "${"`, name)
 			return ""
+		}
+		if strings.HasPrefix(word, "token:") && serverEnv.MatchString(name) {
+			// It is replaced at the start of each process, by the token of its principal.
+			out.WriteString("${" + word + "}")
+			rest = after
+			continue
 		}
 		value, problem := l.substitute(word)
 		if problem != "" {
@@ -67,6 +77,9 @@ func (l *loader) substitute(word string) (value, problem string) {
 		}
 		// Editors and the command echo end a file with a line break. It is not part of the secret.
 		return strings.TrimSuffix(strings.TrimSuffix(string(b), "\n"), "\r"), ""
+	}
+	if kind == "token" {
+		return "", "is only for the env of a server"
 	}
 	return "", "is not a substitution; write ${env:NAME} or ${file:PATH}, or $${ for a literal ${"
 }

@@ -8,6 +8,7 @@ import (
 
 	"gatekit/core/backoff"
 	"gatekit/core/conn"
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/taskgroup"
 )
@@ -32,6 +33,8 @@ type connector struct {
 	closed bool
 	conns  map[*pipeConn]struct{} // the connections in use
 	probed *pipeConn              // the probed process; nil after a session has taken the process
+	// whose process it is, if processes belong to principals
+	probedFor string
 	// the probed process knows server/discover, and will refuse initialize
 	probedIsModern bool
 	usesSSE        bool // the URL speaks the 2024-11-05 transport and not Streamable HTTP
@@ -42,18 +45,18 @@ type connector struct {
 	startFault error
 }
 
-// process returns a connection to a process for one session or principal: the probed process, if it
+// process returns a connection to a process for a session or principal: the probed process, if it
 // can serve the era, or a new process. The connection holds the slot, which may be nil.
-func (c *connector) process(ctx context.Context, era mcp.Era, slot *processSlot) (*pipeConn,
-	error) {
-	if conn := c.takeProbed(era); conn != nil {
-		if !conn.isGone() {
+func (c *connector) process(ctx context.Context, era mcp.Era, who *identity.Principal,
+	slot *processSlot) (*pipeConn, error) {
+	if conn := c.takeProbed(era, who.ID()); conn != nil {
+		if !conn.isGone() && !conn.lease.hasEnded() {
 			conn.slot = slot
 			return conn, nil
 		}
 		c.discard(conn)
 	}
-	conn, err := c.start(ctx)
+	conn, err := c.start(ctx, who)
 	if err != nil {
 		slot.release()
 		return nil, err
@@ -62,9 +65,19 @@ func (c *connector) process(ctx context.Context, era mcp.Era, slot *processSlot)
 	return conn, nil
 }
 
-// start starts a process.
-func (c *connector) start(ctx context.Context) (*pipeConn, error) {
-	p, err := c.opts.Dial.Pipe(ctx)
+// start starts a process for a principal.
+func (c *connector) start(ctx context.Context, who *identity.Principal) (*pipeConn, error) {
+	var p conn.PipeCloser
+	var lease Lease
+	var err error
+	if c.opts.Dial.PipeFor != nil {
+		p, lease, err = c.opts.Dial.PipeFor(ctx, who)
+	} else {
+		p, err = c.opts.Dial.Pipe(ctx)
+	}
+	if refused, ok := errors.AsType[*CredentialsError](err); ok {
+		return nil, unavailable(c.opts.Name, refused.Reason, err) // the server is not at fault
+	}
 	if err != nil {
 		err = unavailable(c.opts.Name, "the process could not be started", err)
 		c.mu.Lock()
@@ -72,7 +85,7 @@ func (c *connector) start(ctx context.Context) (*pipeConn, error) {
 		c.mu.Unlock()
 		return nil, err
 	}
-	return c.open(p), nil
+	return c.open(p, lease), nil
 }
 
 // sse opens a connection over the 2024-11-05 transport, and remembers whether that succeeded.
@@ -84,7 +97,7 @@ func (c *connector) sse(ctx context.Context) (*pipeConn, error) {
 	if err != nil {
 		return nil, unavailable(c.opts.Name, "the HTTP+SSE stream could not be opened", err)
 	}
-	return c.open(p), nil
+	return c.open(p, Lease{}), nil
 }
 
 // prefersSSE reports whether the server was last reached over the 2024-11-05 transport.
@@ -95,7 +108,7 @@ func (c *connector) prefersSSE() bool {
 }
 
 // open starts to read p. The connection counts as in use until it fails or is closed.
-func (c *connector) open(p conn.PipeCloser) *pipeConn {
+func (c *connector) open(p conn.PipeCloser, lease Lease) *pipeConn {
 	var conn *pipeConn
 	conn = newPipeConn(c.opts, p, func(err error) {
 		c.mu.Lock()
@@ -111,6 +124,7 @@ func (c *connector) open(p conn.PipeCloser) *pipeConn {
 			c.startFault = err
 		}
 	})
+	conn.lease = lease
 	c.mu.Lock()
 	if c.conns == nil {
 		c.conns = make(map[*pipeConn]struct{})
@@ -124,13 +138,13 @@ func (c *connector) open(p conn.PipeCloser) *pipeConn {
 
 // keepProbed keeps the probed process until a session takes it. When the connector is closed,
 // keepProbed does not keep the process, and returns false.
-func (c *connector) keepProbed(conn *pipeConn, isModern bool) bool {
+func (c *connector) keepProbed(conn *pipeConn, isModern bool, principal string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		return false
 	}
-	c.probed, c.probedIsModern = conn, isModern
+	c.probed, c.probedIsModern, c.probedFor = conn, isModern, principal
 	return true
 }
 
@@ -144,12 +158,13 @@ func (c *connector) markProbedModern(conn *pipeConn) {
 	}
 }
 
-// takeProbed returns the probed process if it can serve the era and no session has taken it.
-// Otherwise it returns nil.
-func (c *connector) takeProbed(era mcp.Era) *pipeConn {
+// takeProbed returns the probed process if it can serve the era and the principal, and no session
+// has taken it. Otherwise it returns nil.
+func (c *connector) takeProbed(era mcp.Era, principal string) *pipeConn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.probed == nil || c.probedIsModern != (era == mcp.Modern) {
+	if c.probed == nil || c.probedIsModern != (era == mcp.Modern) ||
+		c.opts.Dial.PipeFor != nil && c.probedFor != principal {
 		return nil
 	}
 	conn := c.probed

@@ -28,8 +28,8 @@ func (s *legacySession) endUse() {
 }
 
 // awaitLoss waits until the connection is lost. It returns false when ctx ends, or when awaitLoss
-// itself has ended the connection because nothing used it for ServerIdle.
-func (s *legacySession) awaitLoss(ctx context.Context, gone <-chan struct{}) bool {
+// itself has ended the connection because nothing used it for ServerIdle, or because of its lease.
+func (s *legacySession) awaitLoss(ctx context.Context, gone <-chan struct{}, lease Lease) bool {
 	var check <-chan time.Time
 	if s.mayEnd() {
 		ticker := time.NewTicker(max(s.opts.ServerIdle/idleChecks, time.Millisecond))
@@ -40,6 +40,8 @@ func (s *legacySession) awaitLoss(ctx context.Context, gone <-chan struct{}) boo
 		select {
 		case <-gone:
 			return true
+		case <-lease.Due:
+			return s.endLease(ctx, gone, lease)
 		case <-check:
 			if s.hasStream() {
 				s.state.noteUse()
@@ -47,12 +49,46 @@ func (s *legacySession) awaitLoss(ctx context.Context, gone <-chan struct{}) boo
 			}
 			since, unused := s.state.unusedSince()
 			if unused && time.Since(since) >= s.opts.ServerIdle && s.endConnection(
-				"no client has used it for "+s.opts.ServerIdle.String()) {
+				"no client has used it for "+s.opts.ServerIdle.String(), false) {
 				return false
 			}
 		case <-ctx.Done():
 			return false
 		}
+	}
+}
+
+// leaseChecks is how often Gatekit checks whether a process whose lease is due is in use.
+const leaseChecks = 100 * time.Millisecond
+
+// leaseReason is the reason with which a process is ended because of its lease.
+const leaseReason = "its token is replaced"
+
+// endLease ends the connection as soon as it is not in use, and at the latest when the lease ends.
+// It returns true if the connection was lost before.
+func (s *legacySession) endLease(ctx context.Context, gone <-chan struct{},
+	lease Lease) (lost bool) {
+	tick := time.NewTicker(leaseChecks)
+	defer tick.Stop()
+	for !s.endConnection(leaseReason, false) {
+		select {
+		case <-gone:
+			return true
+		case <-tick.C:
+		case <-lease.Ended:
+			s.endConnection(leaseReason, true)
+			return false
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return false
+}
+
+// endExpired ends the connection, in use or not, if its lease has ended.
+func (s *legacySession) endExpired() {
+	if conn, _ := s.state.current(); conn != nil && conn.leased().hasEnded() {
+		s.endConnection(leaseReason, true)
 	}
 }
 
@@ -69,13 +105,14 @@ func (s *legacySession) endUnused(reason string) bool {
 	ended := make(chan bool, 1)
 	// in a goroutine of the session, so that Close waits for the end of the process
 	return s.goroutines.Go(func(context.Context) {
-		ended <- !s.hasStream() && s.endConnection(reason)
+		ended <- !s.hasStream() && s.endConnection(reason, false)
 	}) && <-ended
 }
 
-// endConnection ends the connection unless it is in use. It returns when the process has ended.
-func (s *legacySession) endConnection(reason string) bool {
-	conn := s.state.takeUnused()
+// endConnection ends the connection unless it is in use, or in any case with evenInUse. It returns
+// when the process has ended.
+func (s *legacySession) endConnection(reason string, evenInUse bool) bool {
+	conn := s.state.takeUnused(evenInUse)
 	if conn == nil {
 		return false
 	}
@@ -103,6 +140,10 @@ func (s *legacySession) openAgain(ctx context.Context) {
 		if !errors.Is(err, taskgroup.ErrClosed) {
 			s.prober.discardAny()
 			s.dialer.answers.forget()
+		}
+		if errors.As(err, new(*CredentialsError)) { // the user may log in at any time
+			s.state.failWaking(err, time.Time{})
+			return
 		}
 		s.wakeSchedule.failed(0)
 		s.state.failWaking(err, s.wakeSchedule.next(time.Now()))
@@ -152,24 +193,29 @@ func (s *sharedConn) open(ctx context.Context) (*pipeConn, error) {
 			return nil, err
 		}
 	}
-	return s.connector.process(ctx, mcp.Modern, slot)
+	return s.connector.process(ctx, mcp.Modern, s.principal, slot)
 }
 
-// endWhenUnused ends the process when nothing has used it for ServerIdle. It returns when the
-// process or ctx has ended.
+// endWhenUnused ends the process when nothing has used it for ServerIdle, and because of its lease.
+// It returns when the process or ctx has ended.
 func (s *sharedConn) endWhenUnused(ctx context.Context, pipe *modernPipe) {
-	if s.opts.ServerIdle <= 0 || s.opts.Keep {
-		return
+	var check <-chan time.Time
+	if s.opts.ServerIdle > 0 && !s.opts.Keep {
+		ticker := time.NewTicker(max(s.opts.ServerIdle/idleChecks, time.Millisecond))
+		defer ticker.Stop()
+		check = ticker.C
 	}
-	ticker := time.NewTicker(max(s.opts.ServerIdle/idleChecks, time.Millisecond))
-	defer ticker.Stop()
 	for {
 		select {
-		case <-ticker.C:
+		case <-check:
 			since, unused := s.unusedSince()
 			if unused && time.Since(since) >= s.opts.ServerIdle {
-				s.endProcess("no client has used it for " + s.opts.ServerIdle.String())
+				s.endProcess(pipe, "no client has used it for "+s.opts.ServerIdle.String(),
+					s.isInUse)
 			}
+		case <-pipe.lease.Due:
+			s.endLease(ctx, pipe)
+			return
 		case <-pipe.gone:
 			return
 		case <-ctx.Done():
@@ -178,24 +224,51 @@ func (s *sharedConn) endWhenUnused(ctx context.Context, pipe *modernPipe) {
 	}
 }
 
+// endLease ends the process as soon as no request is under way, and at the latest when the lease
+// ends. A client on a pipe keeps an idle process, but not one whose lease is due.
+func (s *sharedConn) endLease(ctx context.Context, pipe *modernPipe) {
+	tick := time.NewTicker(leaseChecks)
+	defer tick.Stop()
+	for !s.endProcess(pipe, leaseReason, func() bool { return s.inUse > 0 }) {
+		select {
+		case <-pipe.gone:
+			return
+		case <-tick.C:
+		case <-pipe.lease.Ended:
+			s.endProcess(pipe, leaseReason, func() bool { return false })
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// isInUse reports whether the process is in use. s.mu is held.
+func (s *sharedConn) isInUse() bool { return s.inUse > 0 || s.pipeUsers.Load() > 0 }
+
 // unusedSince implements processOwner.
 func (s *sharedConn) unusedSince() (at time.Time, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.lastUse, s.pipe != nil && s.inUse == 0 && s.pipeUsers.Load() == 0
+	return s.lastUse, s.pipe != nil && !s.isInUse()
 }
 
 // endUnused implements processOwner.
 func (s *sharedConn) endUnused(reason string) bool {
-	ended := make(chan bool, 1)
-	return s.goroutines.Go(func(context.Context) { ended <- s.endProcess(reason) }) && <-ended
-}
-
-// endProcess ends the process unless it is in use. The next call starts another process.
-func (s *sharedConn) endProcess(reason string) bool {
 	s.mu.Lock()
 	pipe := s.pipe
-	if pipe == nil || pipe.isGone() || s.inUse > 0 || s.pipeUsers.Load() > 0 {
+	s.mu.Unlock()
+	ended := make(chan bool, 1)
+	return s.goroutines.Go(func(context.Context) {
+		ended <- s.endProcess(pipe, reason, s.isInUse)
+	}) && <-ended
+}
+
+// endProcess ends a process, which may be nil, if it is still the one in use, and unless isBusy
+// returns true. The next call starts another process. s.mu is held while isBusy runs.
+func (s *sharedConn) endProcess(pipe *modernPipe, reason string, isBusy func() bool) bool {
+	s.mu.Lock()
+	if pipe == nil || s.pipe != pipe || pipe.isGone() || isBusy() {
 		s.mu.Unlock()
 		return false
 	}

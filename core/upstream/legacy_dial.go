@@ -19,6 +19,7 @@ type legacyConn interface {
 	// hasSessionStream reports for this connection what LegacySession.HasSessionStream reports for
 	// a session.
 	hasSessionStream() bool
+	leased() Lease
 	Close() error
 }
 
@@ -59,7 +60,7 @@ func (d *legacyDialer) dial(ctx context.Context, initialize Outgoing,
 				return nil, nil, err
 			}
 		}
-		conn, err := d.process(ctx, mcp.Legacy, slot)
+		conn, err := d.process(ctx, mcp.Legacy, d.client.Principal, slot)
 		if err != nil {
 			return nil, nil, err
 		}

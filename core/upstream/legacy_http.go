@@ -108,6 +108,9 @@ func (l *legacyHTTP) hasSessionStream() bool {
 	return l.listening && l.session != ""
 }
 
+// leased implements legacyConn: there is no process.
+func (l *legacyHTTP) leased() Lease { return Lease{} }
+
 // isUnsupported reports whether the answer to initialize shows that the server does not speak this
 // transport.
 func (l *legacyHTTP) isUnsupported() bool {

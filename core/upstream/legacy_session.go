@@ -83,6 +83,7 @@ func (s *legacySession) Send(ctx context.Context, o Outgoing,
 			return answer, err
 		}
 	}
+	s.endExpired()
 	s.wake()
 	conn, err := s.state.ready(ctx, s.opts.Name, nil)
 	if err != nil {
@@ -125,6 +126,7 @@ func (s *legacySession) SendNotification(ctx context.Context, o Outgoing) error 
 	s.state.beginUse()
 	defer s.endUse()
 	if o.m.Method != "notifications/initialized" {
+		s.endExpired()
 		s.wake()
 		conn, err := s.state.ready(ctx, s.opts.Name, nil)
 		if err != nil {
@@ -300,7 +302,7 @@ func (s *legacySession) supervise(ctx context.Context) {
 			return // closed, or ended for lack of use
 		}
 		gone, why := conn.lost()
-		if !s.awaitLoss(ctx, gone) {
+		if !s.awaitLoss(ctx, gone, conn.leased()) {
 			return
 		}
 		cause := why()

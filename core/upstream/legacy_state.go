@@ -91,10 +91,11 @@ func (s *legacyState) isUnused() bool {
 }
 
 // takeUnused removes the connection from the session and returns it, or returns nil if the
-// connection is in use. The next use opens another connection.
-func (s *legacyState) takeUnused() (conn legacyConn) {
+// connection is in use. With evenInUse, it removes the connection in any case. The next use opens
+// another connection.
+func (s *legacyState) takeUnused(evenInUse bool) (conn legacyConn) {
 	s.change(func() {
-		if s.isUnused() {
+		if s.isUnused() || evenInUse && s.conn != nil {
 			conn = s.conn
 			s.conn, s.initializedSent, s.dormant = nil, false, true
 			s.fault, s.nextAttempt = nil, time.Time{}

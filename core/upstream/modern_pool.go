@@ -172,6 +172,11 @@ func (s *sharedConn) notify(ctx context.Context, o Outgoing) error {
 // process returns the running process, or starts a process.
 func (s *sharedConn) process(ctx context.Context) (*modernPipe, error) {
 	s.mu.Lock()
+	if pipe := s.pipe; pipe != nil && pipe.lease.hasEnded() {
+		s.mu.Unlock()
+		s.endProcess(pipe, leaseReason, func() bool { return false })
+		s.mu.Lock()
+	}
 	if s.pipe != nil {
 		if !s.pipe.isGone() {
 			defer s.mu.Unlock()
@@ -244,6 +249,8 @@ func (s *sharedConn) runStart(ctx context.Context, starting *processStart, due t
 	closed := s.closed
 	s.starting = nil
 	switch {
+	case errors.As(starting.err, new(*CredentialsError)): // the user may log in at any time
+		s.lastFault = starting.err
 	case starting.err != nil:
 		s.schedule.failed(0)
 		s.lastFault = starting.err

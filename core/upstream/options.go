@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"gatekit/core/conn"
+	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 )
@@ -16,9 +17,28 @@ import (
 type Dial struct {
 	// Pipe starts a process. The context limits the start, not the time that the process runs.
 	Pipe func(ctx context.Context) (conn.PipeCloser, error)
-	HTTP HTTP // Streamable HTTP
+	// PipeFor, if not nil, starts the processes instead of Pipe. Each process belongs to one
+	// principal, and is ended when its lease ends.
+	PipeFor func(ctx context.Context, who *identity.Principal) (conn.PipeCloser, Lease, error)
+	HTTP    HTTP // Streamable HTTP
 	// SSE opens the 2024-11-05 transport at the same URL; nil when there is none.
 	SSE func(ctx context.Context) (conn.PipeCloser, error)
+}
+
+// Lease tells how long a process may be used. The zero Lease does not end.
+type Lease struct {
+	Due   <-chan struct{} // closed when the process should be ended, as soon as it is not used
+	Ended <-chan struct{} // closed when the process must not be used any more
+}
+
+// hasEnded reports whether the process must not be used any more.
+func (l Lease) hasEnded() bool {
+	select {
+	case <-l.Ended:
+		return true
+	default:
+		return false
+	}
 }
 
 // Options configure one server.

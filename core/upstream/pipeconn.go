@@ -48,6 +48,7 @@ type pipeConn struct {
 	fault     error           // why the connection is gone; read it after gone is closed
 	closeOnce func() error    // runs end, once
 	slot      *processSlot    // released when the process has ended; nil if it does not count
+	lease     Lease           // of the process
 }
 
 // newPipeConn returns a connection over p. Nothing is read until start is called. onFail is called
@@ -59,6 +60,9 @@ func newPipeConn(o *Options, p conn.PipeCloser, onFail func(err error)) *pipeCon
 	c.closeOnce = sync.OnceValue(c.end)
 	return c
 }
+
+// leased returns how long the process may be used.
+func (c *pipeConn) leased() Lease { return c.lease }
 
 // start begins to read the connection, until it fails or is closed.
 func (c *pipeConn) start() { c.goroutines.Go(c.read) }

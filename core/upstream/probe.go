@@ -132,7 +132,7 @@ func (p *prober) run(ctx context.Context, current *probe, who *identity.Principa
 	var result probeResult
 	var conn *pipeConn // to the probed process, if a session can use it
 	if p.opts.Dial.Pipe != nil {
-		result, conn = p.probeProcess(ctx)
+		result, conn = p.probeProcess(ctx, who)
 	} else {
 		result = p.probeURL(ctx, who)
 	}
@@ -147,7 +147,8 @@ func (p *prober) run(ctx context.Context, current *probe, who *identity.Principa
 		p.failures = failures + 1
 		current.retryAt = (&restartSchedule{failures: p.failures}).next(current.endedAt)
 	}
-	kept := conn != nil && p.current == current && p.connector.keepProbed(conn, result.discovered)
+	kept := conn != nil && p.current == current && p.connector.keepProbed(conn, result.discovered,
+		who.ID())
 	close(current.done)
 	p.mu.Unlock()
 	if result.late != nil {
@@ -229,9 +230,10 @@ func (p *prober) discardIf(isDoubted func(current *probe) bool) {
 
 // probeProcess sends server/discover to a new process. It also returns the connection if a session
 // can use it.
-func (p *prober) probeProcess(ctx context.Context) (probeResult, *pipeConn) {
+func (p *prober) probeProcess(ctx context.Context, who *identity.Principal) (probeResult,
+	*pipeConn) {
 	startCtx, cancel := p.opts.startContext(ctx)
-	conn, err := p.connector.start(startCtx)
+	conn, err := p.connector.start(startCtx, who)
 	cancel()
 	if err != nil {
 		return probeResult{err: err}, nil

@@ -111,8 +111,8 @@ func TestTokensAreExchangedForEachPrincipal(t *testing.T) {
 	}
 }
 
-// Two clients of one user have tokens with different rights. A request only gets a token in exchange
-// for its own, whichever request came before, and whoever waits at the same time.
+// Two clients of one user have tokens with different rights. A request only gets a token in
+// exchange for its own, whichever request came before, and whoever waits at the same time.
 func TestEachRequestExchangesItsOwnToken(t *testing.T) {
 	w := newWorld(t)
 	w.issueExchanged(nil)

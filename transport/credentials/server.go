@@ -120,6 +120,7 @@ type login struct {
 	mu       sync.Mutex
 	access   string
 	goodTill time.Time // after it, the token is refreshed; zero if unknown
+	expiry   time.Time // of the token; zero if unknown
 	// when the token is read from the store again, where another process may have removed it; zero
 	// for a token that is not in the store
 	recheckAt time.Time
@@ -215,6 +216,30 @@ func (s *Server) token(ctx context.Context, p *identity.Principal) (string, erro
 	}
 	l.mu.Unlock()
 	return s.obtain(ctx, l, "", nil)
+}
+
+// Token is an access token for a program that asks the server itself.
+type Token struct {
+	Access string
+	// GoodTill is the time after which another token should be used, some time before Expiry. Both
+	// are zero if the authorization server has not named the expiry.
+	GoodTill, Expiry time.Time
+}
+
+// Token returns a valid token of a principal. Without one, the error is an
+// *upstream.CredentialsError.
+func (s *Server) Token(ctx context.Context, p *identity.Principal) (Token, error) {
+	access, err := s.token(ctx, p)
+	if err != nil {
+		return Token{}, err
+	}
+	l := s.login(p)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if access == "" || l.access != access {
+		return Token{}, s.loginNeeded("you are not logged in to it", l.key, nil, nil)
+	}
+	return Token{access, l.goodTill, l.expiry}, nil
 }
 
 // goodTill returns when the token of a record is refreshed: some time before it expires.
@@ -325,6 +350,7 @@ func (s *Server) fly(ctx context.Context, l *login, f *flight, stale string) {
 		l.access, last.failures = "", 0 // the server has not asked for a token
 	default:
 		l.access, l.goodTill, l.scopes = r.Secrets.Access, goodTill(r), r.Scopes
+		l.expiry = r.Expiry
 		last.failures = 0
 		if s.o.Grant == AuthorizationCode {
 			l.recheckAt = time.Now().Add(recheckAfter)

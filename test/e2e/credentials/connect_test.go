@@ -73,8 +73,7 @@ func (c *connectable) client(t *testing.T, revision, principal, token string) *m
 	return client
 }
 
-// bearer returns a client of gatekit with a bearer token and a cookie, neither of which a server may
-// get.
+// bearer returns a client of gatekit with a bearer token and a cookie. No server may get them.
 func bearer(t *testing.T, g *harness.Gatekit, token, revision string) *mcptest.Client {
 	connection := mcptest.NewHTTP(g.URL)
 	connection.Header.Set("Authorization", "Bearer "+token)

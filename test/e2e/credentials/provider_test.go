@@ -236,8 +236,8 @@ func (p *provider) tryLogIn(t *testing.T, dir, name string, args ...string) (pag
 
 var userCode = regexp.MustCompile(`enter the code (\S+):`)
 
-// runLogIn runs gatekit auth login. The function open is the user: it gets the page that the command
-// prints and, with --device, the code, and returns the last page that the user sees.
+// runLogIn runs gatekit auth login. The function open is the user: it gets the page that the
+// command prints and, with --device, the code, and returns the last page that the user sees.
 func runLogIn(t *testing.T, dir string, args []string,
 	open func(page, code string) string) (page, output string, exitCode int) {
 	t.Helper()

@@ -154,3 +154,43 @@ func TestLoginIsRequiredByError(t *testing.T) {
 		"to_client notification notifications/elicitation/complete box - pass")
 	wantHidden(t, g, p)
 }
+
+const hideConnect = `hide contains "connect" if {
+	input.method == "tools/list"
+	input.kind == "response"
+	input.server == "box"
+}
+`
+
+// TestPolicyHidesTheConnectTool has a policy that hides the tool. It is in no list, and its call is
+// denied. With connect_tool = false, there is no such tool.
+func TestPolicyHidesTheConnectTool(t *testing.T) {
+	for _, c := range []struct{ name, setting, policy, want, record string }{
+		{"a policy", "", hideConnect, "refused by policy",
+			"to_server request tools/call box connect deny"},
+		{"the setting", "connect_tool = false", "", "not logged in", ""},
+	} {
+		for _, revision := range harness.Revisions {
+			t.Run(c.name+" "+revision, func(t *testing.T) {
+				a := startProvider(t, 3600)
+				p := protectedBy(t, a, false)
+				config := oauth(p, pinned(a), preRegistered, c.setting) +
+					harness.ScriptedServer("other")
+				if c.policy != "" {
+					config += harness.PolicyFile(t, c.policy)
+				}
+				g := start(t, config)
+				client := connect(t, g, revision)
+				client.Capabilities = `{}`
+				harness.Handshake(t, client)
+				wantTools(t, client)
+				if got := connectResult(t, client); !strings.Contains(got, c.want) {
+					t.Errorf("a call of the tool got %s, want %s", got, c.want)
+				}
+				if c.record != "" {
+					g.WantRecords("to_client response tools/list box - hide", c.record)
+				}
+			})
+		}
+	}
+}

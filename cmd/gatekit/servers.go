@@ -308,11 +308,21 @@ func checkCommands(servers []config.Server) error {
 }
 
 // publishServers makes the servers of the active configuration, ordered by name, and its pins
-// visible to health checks and telemetry.
+// visible to health checks and telemetry. It ends the processes that have a token of a server whose
+// settings have changed.
 func (g *gateway) publishServers() {
 	servers := slices.SortedFunc(slices.Values(g.active.servers), func(a, b *server) int {
 		return cmp.Compare(a.config.Name, b.config.Name)
 	})
-	g.servers.Store(&servers)
+	before := g.servers.Swap(&servers)
+	if before != nil {
+		for _, s := range servers {
+			if s.tokens != nil && slices.ContainsFunc(s.config.EnvTokens(), func(name string) bool {
+				return !slices.Contains(*before, g.serverNamed(name))
+			}) {
+				s.tokens.end(func(string) bool { return true })
+			}
+		}
+	}
 	g.pins.Store(g.active.pins.guard)
 }

@@ -179,3 +179,30 @@ func TestProgramGetsANewTokenBeforeTheOldOneExpires(t *testing.T) {
 		})
 	}
 }
+
+// TestChangedServerEndsTheProcessesWithItsTokens changes the settings of the server whose token a
+// program has.
+func TestChangedServerEndsTheProcessesWithItsTokens(t *testing.T) {
+	for _, server := range harness.Revisions {
+		t.Run(server, func(t *testing.T) {
+			a := startProvider(t, 3600)
+			p := protectedBy(t, a, false)
+			g := start(t, oauth(p, pinned(a), preRegistered)+withToken(server))
+			a.logIn(t, g.Dir, "ann", "box")
+			c := connect(t, g, harness.Revisions[0])
+			harness.Handshake(t, c)
+			first := processOf(t, c)
+			g.Configure(fmt.Sprintf("[listen]\nhttp = %q\n", strings.TrimSuffix(
+				strings.TrimPrefix(g.URL, "http://"), "/mcp")) + oauth(p, pinned(a), preRegistered,
+				`max_scopes = ["read", "offline_access"]`) + withToken(server))
+			g.WaitForLog("configuration reloaded", 1)
+			wantEnded(t, g, 1)
+			next := processOf(t, c)
+			if next.pid == first.pid {
+				t.Errorf("got the process %d again", first.pid)
+			}
+			wantProcess(t, a, p, g, next, "ann")
+			g.WantRecords("- - - tool - ended")
+		})
+	}
+}

@@ -342,7 +342,8 @@ func TestPrincipalHasTheClaims(t *testing.T) {
 		t.Errorf("a client that may not: got status %d, want 401", got)
 	}
 	delete(claims, "azp") // as an ID token of Entra ID, which has the type JWT and no other sign
-	if got := status(a, ia.TokenWithHeader("a2", map[string]any{"typ": "JWT"}, claims)); got != 401 {
+	idToken := ia.TokenWithHeader("a2", map[string]any{"typ": "JWT"}, claims)
+	if got := status(a, idToken); got != 401 {
 		t.Errorf("a token that names no client: got status %d, want 401", got)
 	}
 }

@@ -98,12 +98,19 @@ func TestAnonymousClientsAreNoPrincipals(t *testing.T) {
 anonymous = true
 [[listen.auth.issuer]]
 issuer = "`+i.URL+"\"\n"+harness.HTTPServer("own", ownerServer(t, revision)))
-			ann := connect(t, g, i, "ann", revision)
-			bearer := ann.http.Header.Get("Authorization")
-			h := mcptest.NewHTTP(g.URL)
-			anyone := user{mcptest.NewClient(h, revision), h}
-			t.Cleanup(func() { anyone.Close() })
-			harness.Handshake(t, anyone.Client)
+			bearer := "Bearer " + i.Token("first", i.Claims(resource, nil))
+			connect := func(authorization string) user {
+				h := mcptest.NewHTTP(g.URL)
+				h.NoStream = true // its goroutine would read the header that this test changes
+				if authorization != "" {
+					h.Header.Set("Authorization", authorization)
+				}
+				c := mcptest.NewClient(h, revision)
+				t.Cleanup(func() { c.Close() })
+				harness.Handshake(t, c)
+				return user{c, h}
+			}
+			ann, anyone := connect(bearer), connect("")
 
 			for name, c := range map[string]user{"ann": ann, "the anonymous client": anyone} {
 				own, other := c.http.Header.Get("Authorization"), bearer

@@ -9,6 +9,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/modelcontextprotocol/go-sdk/oauthex"
+	"golang.org/x/oauth2"
 
 	"example.com/company/idp"
 )
@@ -44,12 +45,27 @@ func text(s string) *mcp.CallToolResult {
 	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: s}}}
 }
 
-// runReports is the MCP server reports, on stdio.
+// runReports is the MCP server reports, on stdio. It is a client of the server tickets, with the
+// token in its environment.
 func runReports(ctx context.Context) error {
+	token := oauth2.StaticTokenSource(&oauth2.Token{AccessToken: os.Getenv("TICKETS_TOKEN")})
 	s := mcp.NewServer(&mcp.Implementation{Name: "reports", Version: "1"}, nil)
-	mcp.AddTool(s, &mcp.Tool{Name: "weekly"}, func(context.Context, *mcp.CallToolRequest,
-		struct{}) (*mcp.CallToolResult, any, error) {
-		return text("the week of " + os.Getenv("REPORTS_OF")), nil, nil
+	mcp.AddTool(s, &mcp.Tool{Name: "weekly"}, func(ctx context.Context, _ *mcp.CallToolRequest,
+		_ struct{}) (*mcp.CallToolResult, any, error) {
+		tickets, err := mcp.NewClient(&mcp.Implementation{Name: "reports", Version: "1"},
+			nil).Connect(ctx, &mcp.StreamableClientTransport{Endpoint: base + "/tickets/mcp",
+			HTTPClient: oauth2.NewClient(ctx, token), DisableStandaloneSSE: true}, nil)
+		if err != nil {
+			return nil, nil, err
+		}
+		defer tickets.Close()
+		mine, err := tickets.CallTool(ctx, &mcp.CallToolParams{Name: "mine"})
+		if err != nil {
+			return nil, nil, err
+		}
+		mine.Content = append([]mcp.Content{&mcp.TextContent{Text: "the week's report"}},
+			mine.Content...)
+		return mine, nil, nil
 	})
 	return s.Run(ctx, &mcp.StdioTransport{})
 }

@@ -23,15 +23,36 @@ type Refusal struct {
 // or never grants it. The process may write any text, so the result is no proof.
 func (b *Sandbox) Refusal(line string) (Refusal, bool) {
 	if b.rules == nil || !containsAny(line, "EACCES", "EPERM", "EAI_AGAIN", "permission denied",
-		"not permitted", "name resolution") {
+		"not permitted", "name resolution", "resolve host") {
 		return Refusal{}, false
 	}
 	if path := lastPath(line); path != "" {
 		return b.grants.refusal(filepath.Clean(path))
 	}
 	r := Refusal{Key: "network", Value: "all"}
+	if host := unresolvedHost(line); host != "" {
+		r.Value = host
+	}
 	return r, b.grants.noNetwork && containsAny(line, "EAI_AGAIN", "connect", "getaddrinfo",
-		"dial ", "name resolution", "network", "socket")
+		"dial ", "name resolution", "network", "resolve host", "socket")
+}
+
+// unresolvedHost returns the host name in a line about a name that was not resolved, as Node, curl
+// and Go write it, or "".
+func unresolvedHost(line string) string {
+	for _, before := range []string{"EAI_AGAIN ", "ENOTFOUND ", "resolve host: ", " lookup "} {
+		_, after, ok := strings.Cut(line, before)
+		if !ok {
+			continue
+		}
+		host, _, _ := strings.Cut(strings.TrimSpace(after), " ")
+		host = strings.TrimRight(host, ".,:;'\"")
+		if len(host) <= 253 && strings.Contains(host, ".") && strings.Trim(strings.ToLower(host),
+			"abcdefghijklmnopqrstuvwxyz0123456789.-_") == "" {
+			return host
+		}
+	}
+	return ""
 }
 
 // containsAny reports whether a line contains one of the words, in any case.

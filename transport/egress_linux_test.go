@@ -330,8 +330,8 @@ func (o outside) confinedServer(t *testing.T, hosts ...string) *inside {
 	return in
 }
 
-// needNamespaces skips the test if this user can make no namespaces, or has no rights in them, or if
-// the kernel has no Landlock.
+// needNamespaces skips the test if this user can make no namespaces, or has no rights in them, or
+// if the kernel has no Landlock.
 func needNamespaces(t *testing.T) {
 	t.Helper()
 	if err := (&exec.Cmd{Path: "/bin/true", SysProcAttr: &syscall.SysProcAttr{

@@ -12,7 +12,10 @@ import (
 type Needs struct {
 	Read, Write []string // files and folders
 	Network     []string // addresses, such as 192.0.2.1:443 and unix:/run/x
-	Secrets     []string // those of Read that are known places of keys and passwords
+	// Hosts holds the names whose addresses were asked for. Programs of Go ask in a way that is not
+	// observed.
+	Hosts   []string
+	Secrets []string // those of Read that are known places of keys and passwords
 }
 
 // Table returns the needs as the lines of [server.NAME.sandbox].
@@ -46,8 +49,53 @@ func (n Needs) Table() string {
 	if more := len(n.Network) - len(shown); more > 0 {
 		fmt.Fprintf(&b, "# and %d more addresses\n", more)
 	}
-	b.WriteString("network = \"all\"\n")
+	if hosts := n.hostsWithPorts(); len(hosts) > 0 {
+		list("network", hosts)
+	} else {
+		b.WriteString("network = \"all\"\n")
+	}
 	return b.String()
+}
+
+// maxHosts is how many hosts a list may have.
+const maxHosts = 256
+
+// hostsWithPorts returns the hosts for the key network: each name with each port that was connected
+// to, and addresses of this machine. It returns none if no name is known, or if there are too many.
+func (n Needs) hostsWithPorts() []string {
+	if len(n.Hosts) == 0 {
+		return nil
+	}
+	var hosts, ports []string
+	for _, address := range n.Network {
+		i := strings.LastIndexByte(address, ':')
+		port := address[i+1:]
+		switch isLocal := strings.HasPrefix(address, "127.") || strings.HasPrefix(address,
+			"[0:0:0:0:0:0:0:1]"); {
+		case strings.HasPrefix(address, "unix:"), port == "53", port == "0":
+		case isLocal:
+			hosts = append(hosts, address)
+		case !slices.Contains(ports, port):
+			ports = append(ports, port)
+		}
+	}
+	slices.Sort(ports)
+	for _, name := range slices.Sorted(slices.Values(n.Hosts)) {
+		if name == "localhost" {
+			continue
+		}
+		for _, port := range ports {
+			if port == "443" {
+				hosts = append(hosts, name)
+			} else {
+				hosts = append(hosts, name+":"+port)
+			}
+		}
+	}
+	if len(hosts) > maxHosts {
+		return nil
+	}
+	return hosts
 }
 
 // maxSiblings is how many files of one folder are listed one by one.

@@ -166,6 +166,10 @@ func (o *Observer) observe(call *notification) {
 		o.observeSocket(call)
 		return
 	}
+	if slices.Contains(sendCalls, int(call.number)) {
+		o.observeSend(call)
+		return
+	}
 	i := slices.IndexFunc(pathCalls, func(c pathCall) bool { return c.number == int(call.number) })
 	if i < 0 {
 		return
@@ -281,7 +285,7 @@ func readMemory(pid uint32, address, n uint64) []byte {
 func becomeObserved(program string, argv []string) error {
 	runtime.LockOSThread()
 	code := []bpf.Instruction{bpf.LoadAbsolute{Off: offsetNumber, Size: 4}}
-	numbers := []int{unix.SYS_CONNECT, unix.SYS_BIND}
+	numbers := append([]int{unix.SYS_CONNECT, unix.SYS_BIND}, sendCalls...)
 	for _, c := range pathCalls {
 		numbers = append(numbers, c.number)
 	}

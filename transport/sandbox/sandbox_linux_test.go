@@ -3,6 +3,7 @@
 package sandbox_test
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -100,8 +101,9 @@ var attempts = map[string]func(args []string) error{
 		}
 		return err
 	},
-	"tcp": func(args []string) error { return dial("tcp", args[0]) },
-	"udp": func([]string) error { return dial("udp", "127.0.0.1:9") },
+	"tcp":     func(args []string) error { return dial("tcp", args[0]) },
+	"look up": lookUp,
+	"udp":     func([]string) error { return dial("udp", "127.0.0.1:9") },
 	"listen": func([]string) error {
 		_, err := net.Listen("tcp", "127.0.0.1:0")
 		return err
@@ -299,6 +301,58 @@ func takeFile(args []string) error {
 	}
 	_, err = unix.PidfdGetfd(process, 0, 0)
 	return err
+}
+
+// lookUp sends queries of DNS, and connects to an address and to a port of HTTPS.
+func lookUp(args []string) error {
+	query := []byte("\x00\x07\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00" +
+		"\x06learnt\x07example\x00\x00\x01\x00\x01")
+	to, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	file, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+	if err != nil {
+		return err
+	}
+	address := &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1},
+		Port: to.LocalAddr().(*net.UDPAddr).Port}
+	// Not queries for an address: an answer, another type, another class, other bytes, a short one.
+	for _, change := range []struct {
+		at   int
+		to   byte
+		size int
+	}{{2, 0x81, 0}, {29, 16, 0}, {31, 3, 0}, {13, ' ', 0}, {5, 2, 0}, {0, 0, 20}} {
+		other := slices.Clone(query)
+		other[14] = 'x'
+		other[change.at] = change.to
+		if change.size > 0 {
+			other = other[:change.size]
+		}
+		if err := unix.Sendto(file, other, 0, address); err != nil {
+			return err
+		}
+	}
+	if err := unix.Sendto(file, query, 0, address); err != nil {
+		return err
+	}
+	second := bytes.Replace(query, []byte("learnt"), []byte("second"), 1)
+	vector := unix.Iovec{Base: &second[0], Len: uint64(len(second))}
+	raw := unix.RawSockaddrInet4{Family: unix.AF_INET, Addr: address.Addr,
+		Port: uint16(address.Port)<<8 | uint16(address.Port)>>8}
+	messages := []struct {
+		unix.Msghdr
+		size uint32
+	}{{Msghdr: unix.Msghdr{Name: (*byte)(unsafe.Pointer(&raw)), Namelen: unix.SizeofSockaddrInet4,
+		Iov: &vector, Iovlen: 1}}}
+	if _, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(file),
+		uintptr(unsafe.Pointer(&messages[0])), 1, 0, 0, 0); errno != 0 {
+		return errno
+	}
+	// A socket of UDP sends nothing when it is connected.
+	unix.Connect(file, &unix.SockaddrInet4{Addr: [4]byte{192, 0, 2, 1}, Port: 443})
+	return dial("tcp", args[0])
 }
 
 func number(s string) int { n, _ := strconv.Atoi(s); return n }
@@ -1168,12 +1222,14 @@ func TestObserverUnderstandsSystemCalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	for attempt, want := range map[string]string{
-		"tcp":          "# {tcp}\nnetwork = \"all\"\n",
+		"tcp": "# {tcp}\nnetwork = \"all\"\n",
+		"look up": "network = [\n  \"{tcp}\",\n  " +
+			"\"learnt.example\",\n  \"second.example\",\n]\n",
 		"open as path": "\"{home}/documents/letter.txt\",",
 		"rename":       "\"{home}/documents\",\n]\nnetwork = \"none\"\n",
 	} {
 		p := newPlace(t)
-		arguments := map[string][]string{"tcp": {p.tcp},
+		arguments := map[string][]string{"tcp": {p.tcp}, "look up": {p.tcp},
 			"open as path": {filepath.Join(p.outside, "letter.txt")},
 			"rename": {filepath.Join(p.outside, "letter.txt"), filepath.Join(p.outside,
 				"moved.txt")}}

@@ -61,7 +61,11 @@ func (r *runner) Start(context.Context) error {
 		r.process, err = process.Start(r.command)
 	}
 	if r.box != nil {
-		r.box.Release()
+		if releaseErr := r.box.Release(); err == nil && releaseErr != nil {
+			err = releaseErr
+			r.process.Signal(syscall.SIGKILL)
+			<-r.process.Done()
+		}
 	}
 	if err != nil {
 		readEnd.Close()

@@ -307,8 +307,11 @@ func Spawn(ctx context.Context, c Command) (*Child, error) {
 	}
 	pipes[0][0].Close()
 	pipes[1][1].Close()
-	box.Release()
-	if err := child.network.open(box); err != nil {
+	err = box.Release()
+	if err == nil {
+		err = child.network.open(box)
+	}
+	if err != nil {
 		child.process.Signal(syscall.SIGKILL)
 		<-child.process.Done()
 		closeAll()

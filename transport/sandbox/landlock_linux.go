@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -37,11 +38,17 @@ const (
 		unix.LANDLOCK_ACCESS_FS_IOCTL_DEV | unix.LANDLOCK_ACCESS_FS_RESOLVE_UNIX
 )
 
-// rules is a set of rules of Landlock and a filter of seccomp.
+// rules is a set of rules of Landlock and a filter of seccomp. The rules are added while the process
+// that confines itself starts, since both take about as long. It waits for ready.
 type rules struct {
 	ruleset int // file descriptor of file
 	file    *os.File
 	filter  []unix.SockFilter // of seccomp
+
+	ready, signal *os.File // ends of a pipe that gets a byte when all rules are added
+	start         sync.Once
+	added         chan struct{} // closed when no more rules are added; nil before start
+	err           error         // why not all rules were added; may be read when added is closed
 
 	grants  grants
 	network *network // nil unless the process gets a network of its own
@@ -119,31 +126,42 @@ func newRules(g grants) (r *rules, abi int, notHeld []string, err error) {
 	}
 	unix.CloseOnExec(int(ruleset))
 	r.ruleset, r.file = int(ruleset), os.NewFile(ruleset, "ruleset")
+	if r.ready, r.signal, err = os.Pipe(); err != nil {
+		r.file.Close()
+		return nil, abi, nil, fmt.Errorf("confine the server: %w", err)
+	}
 	for _, t := range g.trees {
 		if t.access&write != 0 && slices.ContainsFunc(slices.Concat(g.hidden, g.fixed),
 			func(p string) bool { return p != t.path && isWithin(p, t.path) }) {
 			r.closed = append(r.closed, t.path)
 		}
+	}
+	return r, abi, notHeld, nil
+}
+
+// addAll adds the rules and tells the process. Without all of them, the process does not go on.
+func (r *rules) addAll() {
+	defer close(r.added)
+	defer r.signal.Close()
+	g := r.grants
+	for _, t := range g.trees {
 		hidden := slices.Concat(g.hidden, slices.DeleteFunc(slices.Clone(g.secrets),
 			func(secret string) bool { return t.named && isWithin(t.path, secret) }))
-		if err := r.grant(t.path, t.access, hidden); err != nil {
-			r.close()
-			return nil, abi, nil, err
+		if r.err = r.grant(t.path, t.access, hidden); r.err != nil {
+			return
 		}
 	}
 	for _, p := range g.readable {
-		if err := r.add(p, read|execute); err != nil {
-			r.close()
-			return nil, abi, nil, err
+		if r.err = r.add(p, read|execute); r.err != nil {
+			return
 		}
 	}
 	if g.self {
-		if err := r.addSelf(); err != nil {
-			r.close()
-			return nil, abi, nil, err
+		if r.err = r.addSelf(); r.err != nil {
+			return
 		}
 	}
-	return r, abi, notHeld, nil
+	_, r.err = r.signal.Write([]byte{1})
 }
 
 // grant grants access to a tree, apart from these hidden files and from the fixed ones. A rule
@@ -249,16 +267,27 @@ func (r *rules) addFile(file int, path string, a access) error {
 
 func (r *rules) closedFolders() []string { return r.closed }
 
-func (r *rules) release() {
-	if r != nil {
-		r.file.Close() // again is harmless, and may happen at the same time
-		r.network.release()
+// release waits until no more rules are added, and returns why some are missing. It closes the files
+// that the process has by now. It may be called again, also at the same time.
+func (r *rules) release() error {
+	if r == nil {
+		return nil
 	}
+	r.start.Do(func() { // nothing was started
+		r.added = make(chan struct{})
+		close(r.added)
+		r.signal.Close()
+	})
+	<-r.added
+	r.file.Close()
+	r.ready.Close()
+	r.network.release()
+	return r.err
 }
 
 func (r *rules) close() {
 	if r != nil {
-		r.file.Close()
+		r.release() // Release has returned the error
 		r.network.close()
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"gatekit/transport/sandbox/launcher"
 )
 
-// networkLauncher is the argv[0] of a process that sets up its network, and then becomes a process of
-// package launcher. It can start later than that package: it confines nothing.
+// networkLauncher is the argv[0] of a process that sets up its network, and then becomes a process
+// of package launcher. It can start later than that package: it confines nothing.
 const networkLauncher = "gatekit-sandbox-network"
 
 func init() {
@@ -39,20 +39,25 @@ func becomeLauncher(socket, ports string, args []string) error {
 	return unix.Exec(Self, append([]string{launcher.Name}, args...), os.Environ())
 }
 
-// launch returns the command of a process that confines itself and executes a program.
+// launch returns the command of a process that confines itself and executes a program. It begins to
+// add the rules.
 func (r *rules) launch(l Launch, program string, args []string) (string, string, []string,
 	[]*os.File) {
+	r.start.Do(func() {
+		r.added = make(chan struct{})
+		go r.addAll()
+	})
 	ruleset := launcher.FirstFile + len(l.Files)
 	own := launcher.Settings{Ruleset: ruleset, Filter: encode(r.filter), Memory: r.grants.memory,
 		Files: r.grants.files}
 	argv := append([]string{cmp.Or(l.Name, program)}, args...)
 	launchArgs := launcher.Arguments(own, program, argv)
-	files := append(slices.Clone(l.Files), r.file)
+	files := append(slices.Clone(l.Files), r.file, r.ready)
 	if r.network == nil {
 		return Self, launcher.Name, launchArgs, files
 	}
 	// The launcher closes the socket with the ruleset.
-	return Self, networkLauncher, append([]string{strconv.Itoa(ruleset + 1), r.network.ports},
+	return Self, networkLauncher, append([]string{strconv.Itoa(ruleset + 2), r.network.ports},
 		launchArgs...), append(files, r.network.child)
 }
 

@@ -45,6 +45,6 @@ func (r *rules) launch(l Launch, program string, args []string) (string, string,
 
 func (*rules) closedFolders() []string { return nil }
 
-func (*rules) release() {}
+func (*rules) release() error { return nil }
 
 func (*rules) close() {}

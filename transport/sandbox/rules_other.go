@@ -22,6 +22,6 @@ func (*rules) launch(_ Launch, program string, args []string) (string, string, [
 
 func (*rules) closedFolders() []string { return nil }
 
-func (*rules) release() {}
+func (*rules) release() error { return nil }
 
 func (*rules) close() {}

@@ -228,8 +228,9 @@ func (b *Sandbox) Launch(program string, args []string) (path, name string, laun
 	return b.rules.launch(b.start, program, args)
 }
 
-// Release closes the files of Launch, which the process has by now.
-func (b *Sandbox) Release() { b.rules.release() }
+// Release closes the files of Launch, which the process has by now. If it returns an error, the
+// process cannot be confined, and ends without executing the program.
+func (b *Sandbox) Release() error { return b.rules.release() }
 
 // SetAttributes adds what a process with a network of its own needs to the attributes with which it
 // is started.

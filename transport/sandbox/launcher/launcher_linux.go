@@ -32,8 +32,9 @@ const FirstFile = 3
 
 // Settings say how the process confines itself.
 type Settings struct {
-	// Ruleset is the number of the file of Landlock's ruleset. The program gets the files with
-	// smaller numbers, and no others.
+	// Ruleset is the number of the file of Landlock's ruleset. The next number is that of a pipe,
+	// from which the process reads a byte when the rules are complete. The program gets the files
+	// with smaller numbers, and no others.
 	Ruleset int
 	// Filter is a program of seccomp: the bytes of an array of struct sock_filter.
 	Filter []byte
@@ -74,6 +75,9 @@ func becomeConfined(number, filter, memory, files, program string, argv []string
 		return err
 	}
 	dropCapabilities()
+	if err := waitForByte(int(ruleset) + 1); err != nil {
+		return failure("wait for the rules of Landlock", err)
+	}
 	if err := call("restrict it by Landlock", sysLandlockRestrictSelf,
 		uintptr(ruleset), 0, 0); err != nil {
 		return err
@@ -91,6 +95,21 @@ func becomeConfined(number, filter, memory, files, program string, argv []string
 	}
 	err = syscall.Exec(program, argv, os.Environ())
 	return errors.New("start " + program + " in the sandbox: " + err.Error())
+}
+
+// waitForByte reads a byte from a pipe. At the end of the pipe, it returns an error.
+func waitForByte(pipe int) error {
+	for {
+		switch n, err := syscall.Read(pipe, make([]byte, 1)); {
+		case err == syscall.EINTR:
+		case err != nil:
+			return err
+		case n == 0:
+			return errors.New("they could not be made")
+		default:
+			return nil
+		}
+	}
 }
 
 func failure(action string, err error) error {

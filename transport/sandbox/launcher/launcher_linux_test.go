@@ -64,29 +64,39 @@ func TestProgramStartsOnlyIfEverythingHolds(t *testing.T) {
 		name    string
 		args    []string
 		ruleset *os.File
+		ready   string // what the process reads from the pipe
 		want    string // part of the output
 	}{
-		{"good", launcher.Arguments(good, "/bin/echo", echo), ruleset, "started"},
-		{"no ruleset", replaced(2, "0"), null, "by Landlock"},
-		{"ruleset of no number", replaced(0, "x"), ruleset, "no file has the number x"},
-		{"ruleset in place of stderr", replaced(0, "2"), ruleset, "no file has the number 2"},
-		{"no filter", replaced(1, ""), ruleset, "the filter is damaged"},
-		{"filter cut off", replaced(1, "0600"), ruleset, "the filter is damaged"},
-		{"filter of other text", replaced(1, "0600zz000000ff7f"), ruleset,
+		{"good", launcher.Arguments(good, "/bin/echo", echo), ruleset, "1", "started"},
+		{"no rules", launcher.Arguments(good, "/bin/echo", echo), ruleset, "",
+			"wait for the rules of Landlock: they could not be made"},
+		{"no ruleset", replaced(2, "0"), null, "1", "by Landlock"},
+		{"ruleset of no number", replaced(0, "x"), ruleset, "1", "no file has the number x"},
+		{"ruleset in place of stderr", replaced(0, "2"), ruleset, "1", "no file has the number 2"},
+		{"no filter", replaced(1, ""), ruleset, "1", "the filter is damaged"},
+		{"filter cut off", replaced(1, "0600"), ruleset, "1", "the filter is damaged"},
+		{"filter of other text", replaced(1, "0600zz000000ff7f"), ruleset, "1",
 			"the filter is damaged"},
-		{"filter that the kernel refuses", replaced(1, "ffff00000000ff7f"), ruleset,
+		{"filter that the kernel refuses", replaced(1, "ffff00000000ff7f"), ruleset, "1",
 			"filter its system calls: invalid argument"},
-		{"memory is no number", replaced(2, "lots"), ruleset, "limit its memory to lots bytes"},
-		{"files are no number", replaced(3, "-1"), ruleset, "limit its open files to -1"},
-		{"no program", replaced(4, "/does/not/exist"), ruleset, "start /does/not/exist"},
+		{"memory is no number", replaced(2, "lots"), ruleset, "1", "limit its memory to lots bytes"},
+		{"files are no number", replaced(3, "-1"), ruleset, "1", "limit its open files to -1"},
+		{"no program", replaced(4, "/does/not/exist"), ruleset, "1", "start /does/not/exist"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			ready, signal, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ready.Close()
+			signal.WriteString(test.ready)
+			signal.Close()
 			self, err := os.Executable()
 			if err != nil {
 				t.Fatal(err)
 			}
 			output, err := (&exec.Cmd{Path: self, Args: append([]string{launcher.Name},
-				test.args...), ExtraFiles: []*os.File{test.ruleset},
+				test.args...), ExtraFiles: []*os.File{test.ruleset, ready},
 				Env: []string{"GORACE=atexit_sleep_ms=0"}}).CombinedOutput()
 			started := strings.Contains(string(output), "started")
 			if !strings.Contains(string(output), test.want) || started != (err == nil) ||

@@ -115,15 +115,20 @@ func BenchmarkStartConfined(b *testing.B) {
 	levels := []sandbox.Level{sandbox.Off, sandbox.Guard}
 	var wall, cpu [2][]time.Duration
 	home := b.TempDir()
+	spawn := func(level sandbox.Level) *transport.Child {
+		child, err := transport.Spawn(b.Context(), transport.Command{Name: "cat", Path: "cat",
+			Dir: home, Env: map[string]string{"HOME": home},
+			Sandbox: &transport.Sandbox{Settings: sandbox.Settings{Level: level}}})
+		if err != nil {
+			b.Fatal(err)
+		}
+		return child
+	}
+	defer spawn(sandbox.Off).Close() // keeps the watcher of transport/process
 	for b.Loop() {
 		for i, level := range levels {
 			before, start := processorTime(b), time.Now()
-			child, err := transport.Spawn(b.Context(), transport.Command{Name: "cat", Path: "cat",
-				Dir: home, Env: map[string]string{"HOME": home},
-				Sandbox: &transport.Sandbox{Settings: sandbox.Settings{Level: level}}})
-			if err != nil {
-				b.Fatal(err)
-			}
+			child := spawn(level)
 			if err := child.Write(b.Context(), []byte(`{"jsonrpc":"2.0"}`)); err != nil {
 				b.Fatal(err)
 			}

@@ -19,6 +19,23 @@ func TestProductCompilesForMacOS(t *testing.T) {
 	if testing.Short() {
 		t.Skip("checks the types of all dependencies")
 	}
+	requireCompiles(t, 40, false, []string{"GOOS=darwin", "GOARCH=arm64"}, "./cmd/...", "./core/...",
+		"./transport/...", "./plugins/...", "./policies/...", "./audit/...")
+}
+
+// TestSandboxCompilesForARM64 checks the numbers of system calls, which tests of the sandbox compare
+// at compile time.
+func TestSandboxCompilesForARM64(t *testing.T) {
+	if testing.Short() {
+		t.Skip("checks the types of all dependencies")
+	}
+	requireCompiles(t, 4, true, []string{"GOOS=linux", "GOARCH=arm64"}, "./transport/sandbox/...")
+}
+
+// requireCompiles checks the types of packages, and of their tests if tests is set, for another
+// system. There must be a least number of packages.
+func requireCompiles(t *testing.T, least int, tests bool, system []string, patterns ...string) {
+	t.Helper()
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
@@ -26,8 +43,8 @@ func TestProductCompilesForMacOS(t *testing.T) {
 	config := &packages.Config{
 		Mode: packages.NeedName | packages.NeedFiles | packages.NeedCompiledGoFiles |
 			packages.NeedImports | packages.NeedDeps | packages.NeedSyntax | packages.NeedTypes,
-		Context: t.Context(), Dir: root,
-		Env: append(os.Environ(), "GOOS=darwin", "GOARCH=arm64", "CGO_ENABLED=0"),
+		Context: t.Context(), Dir: root, Tests: tests,
+		Env: append(append(os.Environ(), "CGO_ENABLED=0"), system...),
 		ParseFile: func(fset *token.FileSet, name string, src []byte) (*ast.File, error) {
 			file, err := parser.ParseFile(fset, name, src, parser.SkipObjectResolution)
 			if err == nil && !strings.HasPrefix(name, root+string(filepath.Separator)) {
@@ -40,15 +57,17 @@ func TestProductCompilesForMacOS(t *testing.T) {
 			return file, err
 		},
 	}
-	loaded, err := packages.Load(config, "./cmd/...", "./core/...", "./transport/...",
-		"./plugins/...", "./policies/...", "./audit/...")
+	loaded, err := packages.Load(config, patterns...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(loaded) < 40 {
-		t.Errorf("%d packages were found, want at least 40", len(loaded))
+	if len(loaded) < least {
+		t.Errorf("%d packages were found, want at least %d", len(loaded), least)
 	}
 	for _, p := range loaded {
+		if strings.HasSuffix(p.PkgPath, ".test") { // a main package that the go command makes
+			continue
+		}
 		for _, err := range p.Errors {
 			t.Error(err)
 		}

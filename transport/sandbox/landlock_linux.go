@@ -38,8 +38,8 @@ const (
 		unix.LANDLOCK_ACCESS_FS_IOCTL_DEV | unix.LANDLOCK_ACCESS_FS_RESOLVE_UNIX
 )
 
-// rules is a set of rules of Landlock and a filter of seccomp. The rules are added while the process
-// that confines itself starts, since both take about as long. It waits for ready.
+// rules is a set of rules of Landlock and a filter of seccomp. The rules are added while the
+// process that confines itself starts, since both take about as long. It waits for ready.
 type rules struct {
 	ruleset int // file descriptor of file
 	file    *os.File

@@ -79,7 +79,8 @@ func TestProgramStartsOnlyIfEverythingHolds(t *testing.T) {
 			"the filter is damaged"},
 		{"filter that the kernel refuses", replaced(1, "ffff00000000ff7f"), ruleset, "1",
 			"filter its system calls: invalid argument"},
-		{"memory is no number", replaced(2, "lots"), ruleset, "1", "limit its memory to lots bytes"},
+		{"memory is no number", replaced(2, "lots"), ruleset, "1",
+			"limit its memory to lots bytes"},
 		{"files are no number", replaced(3, "-1"), ruleset, "1", "limit its open files to -1"},
 		{"no program", replaced(4, "/does/not/exist"), ruleset, "1", "start /does/not/exist"},
 	} {
@@ -96,8 +97,8 @@ func TestProgramStartsOnlyIfEverythingHolds(t *testing.T) {
 				t.Fatal(err)
 			}
 			output, err := (&exec.Cmd{Path: self, Args: append([]string{launcher.Name},
-				test.args...), ExtraFiles: []*os.File{test.ruleset, ready},
-				Env: []string{"GORACE=atexit_sleep_ms=0"}}).CombinedOutput()
+				test.args...), Env: []string{"GORACE=atexit_sleep_ms=0"},
+				ExtraFiles: []*os.File{test.ruleset, ready}}).CombinedOutput()
 			started := strings.Contains(string(output), "started")
 			if !strings.Contains(string(output), test.want) || started != (err == nil) ||
 				started != (test.name == "good") {

@@ -63,8 +63,7 @@ func (r *runner) confine() error {
 
 // hint logs how the operator grants what the process was refused, by a line of its stderr.
 func (r *runner) hint(line string) {
-	if refusal, ok := r.box.Refusal(line); ok && r.hints < maxHints {
-		r.hints++
+	if refusal, ok := r.box.Refusal(line); ok && r.hints.Add(1) <= maxHints {
 		r.command.Log.Warn("the sandbox may have refused something that the plugin needs", "hint",
 			fmt.Sprintf("add to [plugin.sandbox]: %s", refusal))
 	}

@@ -6,8 +6,10 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -149,6 +151,53 @@ func TestRefusalOfPluginIsTold(t *testing.T) {
 	want := `add to [plugin.sandbox]: read = [\"` + p.auditKey
 	if log := h.log.text(); !strings.Contains(log, want) {
 		t.Errorf("the log has no %s: %s", want, log)
+	}
+}
+
+// Where the system cannot confine it, a plugin starts only if nothing asks for a sandbox, and that is
+// told.
+func TestPluginThatCannotBeConfined(t *testing.T) {
+	spec := programSpec("scripted", "scripted")
+	t.Run("by default", func(t *testing.T) {
+		refuseLandlock(t)
+		h := startHost(t, spec)
+		const event, line = "scripted unconfined <nil>", "plugin not confined"
+		if h.eventCount(event) != 1 || !h.log.has(line) {
+			t.Errorf("no event %q, or no line %q: %s", event, line, h.log.text())
+		}
+		if _, err := h.pass(instruct("a", "good", 0)); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("asked for", func(t *testing.T) {
+		refuseLandlock(t)
+		spec.Sandbox.Level = sandbox.Strict
+		_, err := newHost(t, plugins.Options{}).Load(t.Context(), []plugins.Spec{spec})
+		if err == nil || !strings.Contains(err.Error(), "cannot confine") ||
+			!strings.Contains(err.Error(), `sandbox = { level = "off" }`) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// refuseLandlock lets the calling goroutine find no Landlock. Its thread ends with it.
+func refuseLandlock(t *testing.T) {
+	t.Helper()
+	runtime.LockOSThread()
+	filter := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1,
+			K: unix.SYS_LANDLOCK_CREATE_RULESET},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
+	}
+	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER,
+		uintptr(unsafe.Pointer(&program)), 0, 0); err != nil {
+		t.Skipf("this kernel has no seccomp: %v", err)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -31,7 +32,7 @@ type runner struct {
 	given        map[string]string // environment variables that the operator set
 	onUnconfined func(*sandbox.UnsupportedError)
 	box          *sandbox.Sandbox // nil if nothing confines the process
-	hints        int              // used only by the goroutine that reads stderr
+	hints        atomic.Int64     // see hint
 
 	// mu guards the fields below. Methods that are called only after a successful start read
 	// process without mu.

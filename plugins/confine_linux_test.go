@@ -154,8 +154,8 @@ func TestRefusalOfPluginIsTold(t *testing.T) {
 	}
 }
 
-// Where the system cannot confine it, a plugin starts only if nothing asks for a sandbox, and that is
-// told.
+// Where the system cannot confine it, a plugin starts only if nothing asks for a sandbox. The log
+// and an event tell that.
 func TestPluginThatCannotBeConfined(t *testing.T) {
 	spec := programSpec("scripted", "scripted")
 	t.Run("by default", func(t *testing.T) {

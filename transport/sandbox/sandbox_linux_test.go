@@ -31,6 +31,9 @@ const attemptVariable = "GATEKIT_SANDBOX_ATTEMPT"
 
 func TestMain(m *testing.M) {
 	if name := os.Getenv(attemptVariable); name != "" {
+		if os.Getenv("GATEKIT_SHOW_NAME") != "" {
+			fmt.Println(os.Args[0])
+		}
 		if err := attempts[name](os.Args[1:]); err != nil {
 			fmt.Println(err)
 			os.Exit(1)
@@ -655,6 +658,40 @@ func TestProgramsReadTheirOwnParts(t *testing.T) {
 				t.Errorf("granted: %v, want %v: %s", granted, test.granted, output)
 			}
 		})
+	}
+}
+
+// Gatekit runs its own program as a plugin, with another name and an open file. Of the program, only
+// its file is granted.
+func TestOwnProgramGetsNameAndFiles(t *testing.T) {
+	abi(t)
+	p := newPlace(t)
+	for _, level := range []sandbox.Level{sandbox.Off, sandbox.Strict} {
+		read, write, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		write.WriteString("x")
+		write.Close()
+		b, err := sandbox.New(sandbox.Settings{Level: level, NoNetwork: true},
+			sandbox.Launch{Program: sandbox.Self, Name: "the-name", Files: []*os.File{read},
+				Dir: p.work, Env: []string{"HOME=" + p.home,
+					attemptVariable + "=read a file number", "GORACE=atexit_sleep_ms=0"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		path, name, args, files := b.Launch(sandbox.Self, []string{"3"})
+		cmd := &exec.Cmd{Path: path, Args: append([]string{name}, args...), Dir: p.work,
+			Env: append(b.Env, "GATEKIT_SHOW_NAME=1"), ExtraFiles: files}
+		output, err := cmd.CombinedOutput()
+		if err != nil || string(output) != "the-name\n" {
+			t.Errorf("level %s: got %q, %v, want the name", level, output, err)
+		}
+		if err := b.Release(); err != nil {
+			t.Error(err)
+		}
+		b.Close()
+		read.Close()
 	}
 }
 

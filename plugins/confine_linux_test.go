@@ -133,6 +133,35 @@ func TestNetworkIsForItsOwnProcess(t *testing.T) {
 	}
 }
 
+// A process that runs keeps its sandbox, so another sandbox needs another process.
+func TestChangedSandboxStartsAnotherProcess(t *testing.T) {
+	spec := programSpec("scripted", "scripted")
+	h := startHost(t, spec)
+	last := h.processOf("a")
+	for _, change := range []struct {
+		name    string
+		apply   func(*plugins.Sandbox)
+		another bool
+	}{
+		{"nothing", func(*plugins.Sandbox) {}, false},
+		{"hidden files", func(s *plugins.Sandbox) { s.Hidden = []string{"/x"} }, false},
+		{"fixed files", func(s *plugins.Sandbox) { s.Fixed = []string{"/x"} }, false},
+		{"network", func(s *plugins.Sandbox) { s.Network = true }, true},
+		{"read", func(s *plugins.Sandbox) { s.Read = []string{"/etc/passwd"} }, true},
+		{"write", func(s *plugins.Sandbox) { s.Write = []string{h.dir} }, true},
+		{"run", func(s *plugins.Sandbox) { s.Run = []string{h.dir} }, true},
+		{"level", func(s *plugins.Sandbox) { s.Level = sandbox.Off }, true},
+	} {
+		change.apply(&spec.Sandbox)
+		h.load(spec)
+		pid := h.processOf("a")
+		if another := pid != last; another != change.another {
+			t.Errorf("after a change of %s, it is another process: %v", change.name, another)
+		}
+		last = pid
+	}
+}
+
 // What a program was refused is told with the line that grants it.
 func TestRefusalOfPluginIsTold(t *testing.T) {
 	requireLandlock(t)

@@ -661,8 +661,8 @@ func TestProgramsReadTheirOwnParts(t *testing.T) {
 	}
 }
 
-// Gatekit runs its own program as a plugin, with another name and an open file. Of the program, only
-// its file is granted.
+// Gatekit runs its own program as a plugin, with another name and an open file. Of the program,
+// only its file is granted.
 func TestOwnProgramGetsNameAndFiles(t *testing.T) {
 	abi(t)
 	p := newPlace(t)

@@ -127,8 +127,8 @@ func reportMistakes(cmd *cobra.Command, err error, asJSON bool) error {
 
 // checkAll checks all servers and issuers at the same time. Meanwhile it checks the plugins, the
 // policies, the sinks, the telemetry collector and the audit log. It prints each result as soon as
-// the result is known. also, unless it is nil, is called with the plugins and policies that could be
-// loaded.
+// the result is known. The function also, unless it is nil, is called with the plugins and policies
+// that could be loaded.
 func (p *program) checkAll(ctx context.Context, r *checkReport, cfg *config.Config,
 	also func(context.Context, []pipeline.StageConfig)) {
 	notWritable := checkWritable(cfg.Audit.File)

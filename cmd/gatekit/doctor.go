@@ -33,8 +33,8 @@ func (p *program) doctor() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "doctor",
 		Short: "Find out what keeps Gatekit from working or protecting as configured",
-		Long: `Doctor does everything that gatekit check does: it starts each server and plugin once, and
-tests the policies. Then it looks at what surrounds them:
+		Long: `Doctor does everything that gatekit check does: it starts each server and plugin
+once, and tests the policies. Then it looks at what surrounds them:
   - canary   sends a harmless attack through all plugins and policies, for each library rule in
              force: the rule must act on it;
   - [audit]  verifies the audit log with its key and its anchor, if the log has at most 256 MiB, and
@@ -80,7 +80,7 @@ logs of gatekit wrap.`,
 	return c
 }
 
-// diagnosis is what gatekit doctor finds out beyond gatekit check.
+// diagnosis adds the checks of gatekit doctor to those of gatekit check.
 type diagnosis struct {
 	report *checkReport
 	config *config.Config
@@ -89,7 +89,8 @@ type diagnosis struct {
 // diagnoseWithoutConfig looks at what gatekit import and gatekit wrap leave.
 func diagnoseWithoutConfig(ctx context.Context, r *checkReport) error {
 	d := &diagnosis{report: r, config: &config.Config{}}
-	r.note("configuration", "", "there is no gatekit.toml: only what gatekit wrap does is looked at")
+	r.note("configuration", "", "there is no gatekit.toml: only what gatekit wrap does is looked "+
+		"at")
 	d.clients()
 	dir, err := stateFolder()
 	var logs []auditLog
@@ -283,8 +284,8 @@ func (d *diagnosis) disk(folder string) {
 	free := s.Bavail * uint64(s.Bsize)
 	text := fmt.Sprintf("%d MiB free on the disk of %s", free>>20, displayPath(folder))
 	if free < minFree {
-		d.report.fail("audit", auditCheck, fmt.Errorf("only %s: on a full disk Gatekit denies every "+
-			"message\nhint: make space, or let [audit] keep_for or keep_files remove old records",
+		d.report.fail("audit", auditCheck, fmt.Errorf("only %s: on a full disk Gatekit denies "+
+			"every message\nhint: make space, or let [audit] keep_for or keep_files remove old records",
 			text))
 		return
 	}
@@ -295,8 +296,8 @@ func (d *diagnosis) disk(folder string) {
 func (d *diagnosis) pins() {
 	const name = "[pins]"
 	if d.config.Pins == nil {
-		d.report.note("pins", name, "servers may change their tools unnoticed: there is no [pins]; "+
-			"gatekit pin --help shows what it does")
+		d.report.note("pins", name, "servers may change their tools unnoticed: there is no "+
+			"[pins]; gatekit pin --help shows what it does")
 		return
 	}
 	lock, err := pins.Read(d.config.Pins.File)
@@ -423,7 +424,8 @@ func (d *diagnosis) desktopPath() {
 				_, err := exec.LookPath(filepath.Join(folder, s.Command))
 				return err == nil
 			}) {
-			elsewhere = append(elsewhere, fmt.Sprintf("server %q: write command = %q", s.Name, found))
+			elsewhere = append(elsewhere, fmt.Sprintf("server %q: write command = %q", s.Name,
+				found))
 		}
 	}
 	if len(elsewhere) > 0 {

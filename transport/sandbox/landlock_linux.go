@@ -267,8 +267,8 @@ func (r *rules) addFile(file int, path string, a access) error {
 
 func (r *rules) closedFolders() []string { return r.closed }
 
-// release waits until no more rules are added, and returns why some are missing. It closes the files
-// that the process has by now. It may be called again, also at the same time.
+// release waits until no more rules are added, and returns why some are missing. It closes the
+// files that the process has by now. It may be called again, also at the same time.
 func (r *rules) release() error {
 	if r == nil {
 		return nil

@@ -285,8 +285,8 @@ func (d *diagnosis) disk(folder string) {
 	text := fmt.Sprintf("%d MiB free on the disk of %s", free>>20, displayPath(folder))
 	if free < minFree {
 		d.report.fail("audit", auditCheck, fmt.Errorf("only %s: on a full disk Gatekit denies "+
-			"every message\nhint: make space, or let [audit] keep_for or keep_files remove old records",
-			text))
+			"every message\nhint: make space, or let [audit] keep_for or keep_files remove old "+
+			"records", text))
 		return
 	}
 	d.report.ok("audit", auditCheck, text)

@@ -116,7 +116,8 @@
 // The classifier also finds honest texts. On half of the unseen packages and the held-out half of
 // the READMEs: findings at 27 of 2,018 tools, 1.3 % (0.9 to 1.9), with rules alone 7; and at 70 of
 // 869 READMEs, 8.1 % (6.4 to 10.1), with rules alone 38. No tool was hidden. Its first version had
-// findings at 141 tools. Since then, words that no honest training text has are left out. Of 59 honest texts that look like attacks in own words, 11 get a finding.
+// findings at 141 tools. Since then, words that no honest training text has are left out. Of 59
+// honest texts that look like attacks in own words, 11 get a finding.
 //
 // The definitions and READMEs of the corpus that test/corpus collects are split by their makers.
 // One half was read while the rules were written. The unseen packages of test/corpus/unseen.tsv

@@ -497,8 +497,12 @@ func makeFolders(l Launch, home string) (made []string) {
 // dataFolders are the folders in the home folder of servers that do not start without them, and
 // whose name differs from the name of the server.
 var dataFolders = map[string]string{
-	"desktop-commander":  ".claude-server-commander",
-	"mongodb-mcp-server": ".mongodb",
+	"cloudbase-mcp":                  ".config/.cloudbase",
+	"desktop-commander":              ".claude-server-commander",
+	"local-mcp-server":               ".local/state/glean",
+	"mcp-server-atlassian-bitbucket": ".mcp",
+	"mcp-server-atlassian-jira":      ".mcp",
+	"mongodb-mcp-server":             ".mongodb",
 }
 
 // dataPaths returns the data folders of the server that the command starts. Many servers make one
@@ -523,8 +527,8 @@ func dataPaths(l Launch, home string) []string {
 // server cannot get ~/.config or ~/.vscode by its name.
 func serverName(l Launch) string {
 	for _, word := range append([]string{filepath.Base(l.Program)}, l.Args...) {
-		if _, after, ok := strings.Cut(word, "/node_modules/"); ok {
-			word = after
+		if _, after, ok := strings.Cut("/"+word, "/node_modules/"); ok {
+			word = strings.TrimPrefix(after, ".bin/")
 		}
 		if strings.HasPrefix(word, "@") {
 			scope, name, _ := strings.Cut(word, "/")

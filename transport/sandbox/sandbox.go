@@ -198,6 +198,8 @@ func New(s Settings, l Launch) (*Sandbox, error) {
 	}
 	b := &Sandbox{Env: l.Env, start: l, private: private}
 	b.setEnv(l.Given, "TMPDIR", private)
+	// Programs of .NET that are one file extract themselves, into ~/.net by default.
+	b.setEnv(l.Given, "DOTNET_BUNDLE_EXTRACT_BASE_DIR", filepath.Join(private, "net"))
 	homes := homeFolders(l.Env)
 	if s.Level == Strict {
 		b.setEnv(l.Given, "HOME", private)

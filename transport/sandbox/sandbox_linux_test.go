@@ -880,7 +880,12 @@ func TestCommandGrantsWhatItNames(t *testing.T) {
 		{"its settings", "@acme/notes-mcp@1.2.3", "", "create", ".config/notes-mcp/x", true},
 		{"its data", "/x/node_modules/@acme/notes-mcp/index.js", "", "create", ".notes-mcp/x",
 			true},
+		{"its data, by a relative path", "node_modules/notes-mcp/index.js", "", "create",
+			".notes-mcp/x", true},
+		{"its data, by a link of npm", "/x/node_modules/.bin/notes-mcp", "", "create",
+			".notes-mcp/x", true},
 		{"known data", "desktop-commander", "", "create", ".claude-server-commander/x", true},
+		{"known data of another server", "mcp-server-atlassian-jira", "", "create", ".mcp/x", true},
 		{"others' settings", "autostart", "", "create", ".config/autostart/x", false},
 		{"settings of all", "@acme/config", "", "create", ".config/x", false},
 	} {

@@ -282,7 +282,8 @@ func (s surroundings) makeFolders() error {
 		os.MkdirAll(s.working(), 0o700))
 }
 
-// toml returns a configuration with one server, and with the lock file in the folder dir.
+// toml returns a configuration with one server, and with the lock file in the folder dir. The corpus
+// installs packages itself.
 func (s surroundings) toml(command []string, dir string) string {
 	var args, env []string
 	for _, a := range command[1:] {
@@ -293,8 +294,8 @@ func (s surroundings) toml(command []string, dir string) string {
 		env = append(env, mcptest.Quote(name)+" = "+mcptest.Quote(value))
 	}
 	return fmt.Sprintf("[server.s]\ncommand = %s\nargs = [%s]\ncwd = %s\n[server.s.env]\n%s\n"+
-		"[pins]\nfile = %s\n", mcptest.Quote(command[0]), strings.Join(args, ", "),
-		mcptest.Quote(s.working()), strings.Join(env, "\n"),
+		"[pins]\nfile = %s\ninstall = \"none\"\n", mcptest.Quote(command[0]),
+		strings.Join(args, ", "), mcptest.Quote(s.working()), strings.Join(env, "\n"),
 		mcptest.Quote(filepath.Join(dir, "gatekit.lock")))
 }
 

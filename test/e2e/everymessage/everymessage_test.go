@@ -134,8 +134,8 @@ func check(t *testing.T, s scenario, table *exceptions) {
 		config += "methods = [\"acme/*\"]\n"
 	}
 	config += fmt.Sprintf("[names]\nprefix = %q\n", s.prefix) +
-		fmt.Sprintf("[[plugin]]\nname = \"spy\"\ncommand = [%q, \"spy-plugin\", %q]\n", os.Args[0],
-			pluginNotes) +
+		fmt.Sprintf("[[plugin]]\nname = \"spy\"\ncommand = [%q, \"spy-plugin\", %q]\n"+
+			"sandbox = { level = \"off\" }\n", os.Args[0], pluginNotes) + // it writes its notes
 		harness.PolicyFile(t, `note contains concat(" ", [input.direction, input.kind, `+
 			`object.get(input, "method", "")])`+"\n")
 	var g *harness.Gatekit

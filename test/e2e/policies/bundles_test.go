@@ -291,7 +291,7 @@ func TestStartWithoutBundleServerUsesPersistedBundle(t *testing.T) {
 	}
 	g.Stop()
 	s.Close()
-	want = `FAIL  policy  bundle "acme": service 127.0.0.1`
+	want = `bundle "acme": service 127.0.0.1`
 	if out := runCheck(); !strings.Contains(out, want) {
 		t.Errorf("without the bundle server, gatekit check printed\n%s\nwant %s", out, want)
 	}

@@ -198,13 +198,13 @@ func New(s Settings, l Launch) (*Sandbox, error) {
 	}
 	b := &Sandbox{Env: l.Env, start: l, private: private}
 	b.setEnv(l.Given, "TMPDIR", private)
-	// Programs of .NET that are one file extract themselves, into ~/.net by default.
-	b.setEnv(l.Given, "DOTNET_BUNDLE_EXTRACT_BASE_DIR", filepath.Join(private, "net"))
 	homes := homeFolders(l.Env)
 	if s.Level == Strict {
 		b.setEnv(l.Given, "HOME", private)
 	}
 	if s.Level == Guard {
+		// Programs of .NET that are one file extract themselves, into ~/.net by default.
+		b.setEnv(l.Given, "DOTNET_BUNDLE_EXTRACT_BASE_DIR", filepath.Join(private, "net"))
 		b.made = makeFolders(l, homes[0])
 	}
 	b.grants = newGrants(s, l, homes, private)

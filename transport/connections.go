@@ -163,8 +163,9 @@ const refusalTime = time.Second
 // refuseLocked refuses c. The client should get the refusal as the answer to its request. Many
 // clients take an answer that comes before their request for a failure. If c were closed before its
 // request is read, the system would reset c, and the client might lose the refusal. So c stays open
-// for a moment, unless there are too few descriptors or too many such connections. The caller holds
-// l.mu.
+// for a moment, unless there are too few descriptors or too many such connections. If no request
+// comes, c is closed without an answer: to a client that keeps c for a later request, it is an idle
+// connection that was closed. The caller holds l.mu.
 func (l *limitedListener) refuseLocked(c *net.TCPConn, hasDescriptors bool) {
 	if !hasDescriptors || l.closed || len(l.refusing) >= max(8, min(64, l.max/8)) {
 		readArrived(c)
@@ -175,8 +176,9 @@ func (l *limitedListener) refuseLocked(c *net.TCPConn, hasDescriptors bool) {
 	l.refusing[c] = true
 	l.refusals.Go(func() {
 		c.SetReadDeadline(time.Now().Add(refusalTime))
-		c.Read(make([]byte, 1))
-		writeRefusal(c)
+		if n, _ := c.Read(make([]byte, 1)); n > 0 {
+			writeRefusal(c)
+		}
 		c.CloseWrite()
 		c.SetReadDeadline(time.Now().Add(refusalTime))
 		io.CopyN(io.Discard, c, 1<<20)

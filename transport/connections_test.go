@@ -77,6 +77,18 @@ func TestYoungIdleConnectionIsKept(t *testing.T) {
 	}
 }
 
+// TestConnectionWithoutARequestGetsNoRefusal opens a connection over the limit and sends nothing. An
+// answer would look like a failure of the next request of a client that keeps the connection.
+func TestConnectionWithoutARequestGetsNoRefusal(t *testing.T) {
+	server := listen(t, func(o *transport.HTTPServerOptions) { o.Limits.Connections = 1 })
+	server.dial(t, post("wait"))
+	<-server.opened
+	c := server.dial(t, "")
+	if b, err := io.ReadAll(c); err != nil || len(b) > 0 {
+		t.Errorf("got %q, %v, want the end of the connection", b, err)
+	}
+}
+
 // TestRefusalsAreLoggedOnce refuses two connections in a row, admits one, and refuses another. The
 // log has one line for each row of refusals.
 func TestRefusalsAreLoggedOnce(t *testing.T) {

@@ -122,6 +122,9 @@ var attempts = map[string]func(args []string) error{
 	"sctp":            socket(unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_SCTP),
 	"unix datagram":   socket(unix.AF_UNIX, unix.SOCK_DGRAM, 0),
 	"tcp fast open":   fastOpen,
+	"dump memory": func([]string) error {
+		return unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: 1 << 20, Max: 1 << 20})
+	},
 	"listen on a unix socket": func(args []string) error {
 		_, err := net.Listen("unix", args[0])
 		return err
@@ -549,6 +552,7 @@ func TestAttemptsFailInside(t *testing.T) {
 		{"sctp", nil, strictOnly, 0},
 		{"unix datagram", nil, strictOnly, 0},
 		{"tcp fast open", []string{"{tcp}"}, strictOnly, 0},
+		{"dump memory", nil, both, 0},
 		{"listen on a unix socket", []string{"{private}/l"}, strictOnly, 0},
 	} {
 		t.Run(fmt.Sprintf("%s %d", test.attempt, i), func(t *testing.T) {
@@ -584,6 +588,7 @@ var mayBeRefused = map[string]bool{"mount namespace": true, "trace": true, "read
 	"io_uring": true, "vsock": true, "set-uid program": true, "bind mount": true,
 	"user namespace": true, "take a file of a process": true, "raw socket": true,
 	"packet socket": true, "mptcp": true, "sctp": true, "tcp fast open": true, "ipv6": true,
+	"dump memory":                    true,
 	"put characters into a terminal": true, "open for writing": true}
 
 // A program needs more than its own file: the modules beside a script, its packages, and the venv

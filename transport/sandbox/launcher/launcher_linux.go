@@ -93,6 +93,10 @@ func becomeConfined(number, filter, memory, files, program string, argv []string
 	if err := limit(syscall.RLIMIT_NOFILE, files); err != nil {
 		return failure("limit its open files to "+files, err)
 	}
+	// A dump of its memory could have secrets in it, and lie in its working folder.
+	if err := syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{}); err != nil {
+		return failure("refuse dumps of its memory", err)
+	}
 	err = syscall.Exec(program, argv, os.Environ())
 	return errors.New("start " + program + " in the sandbox: " + err.Error())
 }

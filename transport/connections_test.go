@@ -77,8 +77,8 @@ func TestYoungIdleConnectionIsKept(t *testing.T) {
 	}
 }
 
-// TestConnectionWithoutARequestGetsNoRefusal opens a connection over the limit and sends nothing. An
-// answer would look like a failure of the next request of a client that keeps the connection.
+// TestConnectionWithoutARequestGetsNoRefusal opens a connection over the limit and sends nothing.
+// An answer would look like a failure of the next request of a client that keeps the connection.
 func TestConnectionWithoutARequestGetsNoRefusal(t *testing.T) {
 	server := listen(t, func(o *transport.HTTPServerOptions) { o.Limits.Connections = 1 })
 	server.dial(t, post("wait"))

@@ -89,7 +89,7 @@ type diagnosis struct {
 // diagnoseWithoutConfig looks at what gatekit import and gatekit wrap leave.
 func diagnoseWithoutConfig(ctx context.Context, r *checkReport) error {
 	d := &diagnosis{report: r, config: &config.Config{}}
-	r.note("configuration", "", "there is no gatekit.toml: only what gatekit wrap does is looked "+
+	r.note("configuration", "config", "there is no gatekit.toml: only what gatekit wrap does is looked "+
 		"at")
 	d.clients()
 	dir, err := stateFolder()

@@ -282,8 +282,8 @@ func (s surroundings) makeFolders() error {
 		os.MkdirAll(s.working(), 0o700))
 }
 
-// toml returns a configuration with one server, and with the lock file in the folder dir. The corpus
-// installs packages itself.
+// toml returns a configuration with one server, and with the lock file in the folder dir. The
+// corpus installs packages itself.
 func (s surroundings) toml(command []string, dir string) string {
 	var args, env []string
 	for _, a := range command[1:] {

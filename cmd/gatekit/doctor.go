@@ -89,8 +89,8 @@ type diagnosis struct {
 // diagnoseWithoutConfig looks at what gatekit import and gatekit wrap leave.
 func diagnoseWithoutConfig(ctx context.Context, r *checkReport) error {
 	d := &diagnosis{report: r, config: &config.Config{}}
-	r.note("configuration", "config", "there is no gatekit.toml: only what gatekit wrap does is looked "+
-		"at")
+	r.note("configuration", "config", "there is no gatekit.toml: only what gatekit wrap does is "+
+		"looked at")
 	d.clients()
 	dir, err := stateFolder()
 	var logs []auditLog

@@ -56,20 +56,20 @@ func TestLimitsOfConnectionsAreLoggedAndMeasured(t *testing.T) {
 		resp.Body.Close()
 		return resp.StatusCode
 	}
-	wantRefusals := func(limit, logged string) {
+	wantRefusals := func(limit, logged string, open int) {
 		t.Helper()
 		for range 2 {
 			if status := requestStream(); status != http.StatusServiceUnavailable {
 				t.Errorf("over the limit of %s: got status %d, want 503", limit, status)
 			}
+			wantMetric("gatekit_http_connections", open) // the server closes it after the answer
 		}
 		wantMetric(fmt.Sprintf(refusedTotal, limit), 2)
 		if n := strings.Count(g.Stderr.String(), logged); n != 1 {
 			t.Errorf("the log has %d lines %q, want 1", n, logged)
 		}
 	}
-	wantRefusals("streams", "event streams refused")
-	wantMetric("gatekit_http_connections", 2)
+	wantRefusals("streams", "event streams refused", 2)
 
 	busy, err := net.Dial("tcp", strings.TrimSuffix(strings.TrimPrefix(g.URL, "http://"), "/mcp"))
 	if err != nil {
@@ -80,7 +80,7 @@ func TestLimitsOfConnectionsAreLoggedAndMeasured(t *testing.T) {
 		"\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n"+
 		"Content-Length: 9\r\n\r\n{") // the rest of the body does not come
 	wantMetric("gatekit_http_connections", 3)
-	wantRefusals("connections", "connections refused")
+	wantRefusals("connections", "connections refused", 3)
 	wantMetric(fmt.Sprintf(refusedTotal, "streams"), 2)
 
 	busy.Close()

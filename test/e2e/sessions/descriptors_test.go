@@ -43,6 +43,9 @@ func TestFewDescriptors(t *testing.T) {
 					all.Wait()
 					t.Log(outcomes)
 					const answered, refused = "answered", "HTTP 503 Service Unavailable"
+					// net/http says this about an answer that came before its request: without a
+					// free descriptor, Gatekit refuses a connection without waiting for a request.
+					const early = "readLoopPeekFailLocked"
 					// The few connections to a modern HTTP server may all be used by the
 					// subscriptions of legacy sessions.
 					if outcomes[answered] == 0 && (pair.client == mcptest.Modern ||
@@ -51,6 +54,7 @@ func TestFewDescriptors(t *testing.T) {
 					}
 					for outcome, n := range outcomes {
 						if outcome != answered && outcome != refused &&
+							!strings.Contains(outcome, early) &&
 							!strings.HasPrefix(outcome, `server "box" is not available: `) {
 							t.Errorf("%d clients got %q, want an answer or a clear refusal", n,
 								outcome)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"strings"
 
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
@@ -43,8 +44,8 @@ func canaryOf(rule string) (canary, bool) {
 	return canary{}, false
 }
 
-// send passes the canary through the stages and returns the step of the policies. The step is empty
-// if they let the message pass. If another stage acts first, its step is returned.
+// send passes the canary through the stages and returns the step in which the policies name the
+// rule, or in which another stage denies the canary before. The step is empty if there is none.
 func (c canary) send(ctx context.Context, server string,
 	stages []pipeline.StageConfig) (pipeline.Step, error) {
 	m := mcp.NewRequest("1", c.method, []byte(c.params))
@@ -57,13 +58,15 @@ func (c canary) send(ctx context.Context, server string,
 	if c.toClient {
 		m.Direction = mcp.ToClient
 	}
-	got := &actingStep{}
+	got := &actingStep{rule: c.rule}
 	pipeline.New(got, pipeline.Options{}, stages...).Pass(ctx, m)
 	return got.step, got.err
 }
 
-// actingStep keeps the first step that does not let a message pass, instead of recording it.
+// actingStep keeps the step in which the policies name a rule, instead of recording it. If another
+// stage denies the message before, it keeps that step.
 type actingStep struct {
+	rule string
 	step pipeline.Step
 	err  error
 }
@@ -72,7 +75,8 @@ type actingStep struct {
 func (a *actingStep) Record(_ context.Context, o pipeline.Outcome) (uint64, error) {
 	a.err = o.Err
 	for _, s := range o.Steps {
-		if s.Action != "pass" && s.Action != "skip" && a.step.Stage == "" {
+		if s.Stage != policyStage && s.Action == "deny" ||
+			s.Stage == policyStage && strings.Contains(s.Reason, a.rule+": ") {
 			a.step = s
 		}
 	}

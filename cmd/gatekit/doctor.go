@@ -153,14 +153,17 @@ func (d *diagnosis) canaries(ctx context.Context, stages []pipeline.StageConfig)
 		case err != nil:
 			d.report.fail("canary", "canary", fmt.Errorf("%s: %s: %w", rule, c.description, err))
 		case step.Stage == "":
-			d.report.fail("canary", "canary", fmt.Errorf("%s: %s: no plugin or policy acts on it",
+			d.report.fail("canary", "canary", fmt.Errorf("%s: %s: the rule does not act on it",
 				rule, c.description))
+		case step.Stage != policyStage:
+			d.report.note("canary", "canary", fmt.Sprintf("%s: %s: plugin %s denies it before the "+
+				"rule", rule, c.description, step.Stage))
 		case strings.HasPrefix(step.Action, "would_"):
 			d.report.note("canary", "canary", fmt.Sprintf("%s: %s: %s, because the mode is shadow",
 				rule, c.description, step.Action))
 		default:
 			d.report.ok("canary", "canary", fmt.Sprintf("%s: %s: %s (%s)", rule, c.description,
-				step.Action, cmp.Or(step.Reason, step.Stage)))
+				step.Action, step.Reason))
 		}
 	}
 	if len(without) > 0 {
@@ -219,29 +222,26 @@ func (d *diagnosis) verify(ctx context.Context, c config.Audit, size int64) {
 			"run gatekit audit verify", size>>20))
 		return
 	}
-	v := audit.Verification{File: c.File}
-	var err error
-	if v.Key, err = audit.ReadPublicKey(audit.PublicKeyFile(c.File)); err != nil {
+	o, log := &verifyOptions{}, auditLog{c.File, c.Anchor}
+	key, err := o.readKey(log)
+	if err == nil && key == nil {
+		err = fmt.Errorf("its public key %s is missing", displayPath(audit.PublicKeyFile(c.File)))
+	}
+	if err != nil {
 		d.report.fail("audit", auditCheck, err)
 		return
 	}
-	var notes []string
-	if v.Checkpoints, notes, err = checkpoints(c.File, nil, c.Anchor, v.Key); err == nil {
-		var done *audit.VerificationResult
-		if done, err = v.Run(ctx); err == nil {
-			var text strings.Builder
-			printVerification(&text, c.File, v.Key, done)
-			for _, n := range notes {
-				text.WriteString(n + "\n")
-			}
-			d.report.ok("audit", auditCheck, strings.TrimSpace(text.String()))
-			return
-		}
+	done, notes, err := o.run(ctx, log, key, nil)
+	if err != nil {
+		d.report.fail("audit", auditCheck, err)
+		return
 	}
-	if bad, ok := errors.AsType[*audit.RecordError](err); ok {
-		bad.Position.File = displayPath(bad.Position.File)
+	var text strings.Builder
+	printVerification(&text, c.File, key, done)
+	for _, n := range notes {
+		text.WriteString(n + "\n")
 	}
-	d.report.fail("audit", auditCheck, err)
+	d.report.ok("audit", auditCheck, strings.TrimSpace(text.String()))
 }
 
 // modes reports files of the audit log that other users can read or change.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -97,32 +98,20 @@ type verifyOptions struct {
 
 // verify verifies a log and prints the result. If o.json is true, it also prints the error.
 func (o *verifyOptions) verify(cmd *cobra.Command, log auditLog) error {
-	key := cmp.Or(o.key, audit.PublicKeyFile(log.file))
-	v := audit.Verification{File: log.file}
-	// A missing key is no error here: without a log there is no key, and Run reports the missing
-	// log.
-	var err error
-	if v.Key, err = audit.ReadPublicKey(key); err != nil && !(o.key == "" && errors.Is(err,
-		fs.ErrNotExist)) {
+	key, err := o.readKey(log)
+	if err != nil {
 		return err
 	}
-	all, notes, unusable := checkpoints(log.file, o.since, log.anchor, v.Key)
-	v.Checkpoints = all
+	var progress func(uint64)
 	if isTerminal(os.Stderr) {
-		v.Progress = func(records uint64) {
-			fmt.Fprintf(os.Stderr, "\r%d records", records)
-		}
+		progress = func(records uint64) { fmt.Fprintf(os.Stderr, "\r%d records", records) }
 	}
-	done, err := v.Run(cmd.Context())
-	if v.Progress != nil {
+	done, notes, err := o.run(cmd.Context(), log, key, progress)
+	if progress != nil {
 		fmt.Fprint(os.Stderr, "\r\x1b[K")
 	}
-	if bad, ok := errors.AsType[*audit.RecordError](err); ok {
-		bad.Position.File = displayPath(bad.Position.File)
-	}
-	err = errors.Join(err, unusable)
 	if o.json {
-		if jsonErr := printVerificationJSON(cmd.OutOrStdout(), log.file, v.Key, done, notes,
+		if jsonErr := printVerificationJSON(cmd.OutOrStdout(), log.file, key, done, notes,
 			err); jsonErr != nil {
 			return jsonErr
 		}
@@ -131,11 +120,33 @@ func (o *verifyOptions) verify(cmd *cobra.Command, log auditLog) error {
 	if err != nil {
 		return err
 	}
-	printVerification(cmd.OutOrStdout(), log.file, v.Key, done)
+	printVerification(cmd.OutOrStdout(), log.file, key, done)
 	for _, n := range notes {
 		fmt.Fprintf(cmd.OutOrStdout(), "  %s\n", n)
 	}
 	return nil
+}
+
+// readKey returns the public key of a log. A missing key beside the log is no error here: without a
+// log there is no key, and run reports the missing log.
+func (o *verifyOptions) readKey(log auditLog) (note.Verifier, error) {
+	key, err := audit.ReadPublicKey(cmp.Or(o.key, audit.PublicKeyFile(log.file)))
+	if o.key == "" && errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return key, err
+}
+
+// run verifies a log. progress may be nil.
+func (o *verifyOptions) run(ctx context.Context, log auditLog, key note.Verifier,
+	progress func(uint64)) (done *audit.VerificationResult, notes []string, err error) {
+	all, notes, unusable := checkpoints(log.file, o.since, log.anchor, key)
+	v := audit.Verification{File: log.file, Key: key, Checkpoints: all, Progress: progress}
+	done, err = v.Run(ctx)
+	if bad, ok := errors.AsType[*audit.RecordError](err); ok {
+		bad.Position.File = displayPath(bad.Position.File)
+	}
+	return done, notes, errors.Join(err, unusable)
 }
 
 // printVerificationJSON prints the result of a verification as one line of JSON.

@@ -16,7 +16,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"gatekit/core/config"
-	"gatekit/core/conn"
 	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
@@ -24,7 +23,6 @@ import (
 	"gatekit/core/upstream"
 	"gatekit/plugins"
 	"gatekit/policies"
-	"gatekit/transport"
 	"gatekit/transport/auth"
 	"gatekit/transport/credentials"
 )
@@ -494,11 +492,7 @@ func (p *program) openServer(ctx context.Context, s config.Server,
 			return of[name]
 		})
 		if s.Sandbox != nil {
-			t.spawn = func(ctx context.Context, c transport.Command) (conn.PipeCloser, error) {
-				return logEgress(func(ctx context.Context) (conn.PipeCloser, error) {
-					return spawn(ctx, c)
-				}, p.log)(ctx)
-			}
+			t.wrapSpawn(func(dial dialFunc) dialFunc { return logEgress(dial, p.log) })
 		}
 		o.Dial.PipeFor = t.pipeFor
 	}

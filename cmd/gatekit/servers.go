@@ -80,14 +80,9 @@ func (s *server) start(context.Context) error {
 		loginAt = names[0]
 		s.tokens = newTokenProcesses(s.config, g.active.config, g.log, g.credentialsOf)
 		if s.config.Sandbox != nil {
-			spawn := s.tokens.spawn
-			s.tokens.spawn = func(ctx context.Context, c transport.Command) (conn.PipeCloser,
-				error) {
-				return g.recordConfinement(s.config.Name, func(ctx context.Context) (
-					conn.PipeCloser, error) {
-					return spawn(ctx, c)
-				})(ctx)
-			}
+			s.tokens.wrapSpawn(func(dial dialFunc) dialFunc {
+				return g.recordConfinement(s.config.Name, dial)
+			})
 		}
 		o.Dial.PipeFor = s.tokens.pipeFor
 	}

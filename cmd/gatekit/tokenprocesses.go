@@ -45,6 +45,16 @@ func (l *processLease) end() {
 	l.once[1].Do(func() { close(l.ended) })
 }
 
+// wrapSpawn changes how processes are started, before the first one.
+func (t *tokenProcesses) wrapSpawn(wrap func(dialFunc) dialFunc) {
+	spawn := t.spawn
+	t.spawn = func(ctx context.Context, c transport.Command) (conn.PipeCloser, error) {
+		return wrap(func(ctx context.Context) (conn.PipeCloser, error) {
+			return spawn(ctx, c)
+		})(ctx)
+	}
+}
+
 // pipeFor starts a process for a principal. The lease ends when a token of the process expires, or
 // when the principal's login changes.
 func (t *tokenProcesses) pipeFor(ctx context.Context, who *identity.Principal) (conn.PipeCloser,

@@ -163,6 +163,8 @@ func TestUnusableFilesAreNamedAndRefused(t *testing.T) {
 		{"deep arrays after a comment", clientfiles.JSON, "// \" {\n/* \" */" +
 			strings.Repeat("[", 2000), "nest more than 1000"},
 		{"no UTF-8", clientfiles.JSON, "{\"s\": \"\xff\"}", "not UTF-8"},
+		{"a key in another case", clientfiles.JSON, `{"s": {"a": {"command": "g", "Command": "x"}}}`,
+			`server "a" has the key "Command"`},
 		{"invalid TOML", clientfiles.TOML, "[s\n", "line 1"},
 		{"a table twice", clientfiles.TOML, "[s.a]\ncommand='x'\n[s.a]\n", "line 3"},
 		{"invalid YAML", clientfiles.YAML, "s: [", "line 1"},
@@ -193,6 +195,8 @@ func TestCommandsThatCannotBeSplicedAreLeftAlone(t *testing.T) {
 			`"A=B" is not the name of a variable`},
 		{clientfiles.JSON, `{"s": {"a": {"command": "x", "envFile": ".env"}}}`, "envFile"},
 		{clientfiles.JSON, `{"s": {"a": {"enabled": true}}}`, "neither a command nor a URL"},
+		{clientfiles.JSON, `{"s": {"a": {"command": "x", "httpUrl": "https://x.example"}}}`,
+			"a command and a URL"},
 		{clientfiles.YAML, "s:\n  a: &a {command: x}\n", "it has a YAML anchor"},
 		{clientfiles.YAML, "b: &b x\ns:\n  a: {command: *b}\n", "the command is not a string"},
 		{clientfiles.YAML, "s:\n  a:\n    command: |\n      x\n", "written over several lines"},
@@ -282,16 +286,79 @@ func TestUndoAfterAChangeByTheClient(t *testing.T) {
 
 // TestSecretsAreMasked checks that the text for a terminal has no value of a variable or a header.
 func TestSecretsAreMasked(t *testing.T) {
-	place := clientfiles.Place{Format: clientfiles.JSON, Keys: [][]string{{"s"}}}
-	d, err := clientfiles.Parse(place, []byte(`{"s": {"a": {"command": "x", "env": {"K": "hush"}},`+
-		` "b": {"url": "https://x.example", "headers": {"Authorization": "Bearer hush"}}}}`))
-	if err != nil {
+	for _, c := range []struct {
+		format    clientfiles.Format
+		doc, want string
+	}{
+		{clientfiles.JSON, `{"s": {"a": {"command": "x", "env": {"K": "hush"}},` +
+			` "b": {"url": "https://x.example", "headers": {"Authorization": "Bearer hush"}}}}`,
+			`{"s": {"a": {"command": "x", "env": {"K": "…"}},` +
+				` "b": {"url": "https://x.example", "headers": {"Authorization": "…"}}}}`},
+		{clientfiles.JSON, `{"s": {"a": {"command": "x", "env": {"PIN": 1234, "N": null}}}}`,
+			`{"s": {"a": {"command": "x", "env": {"PIN": "…", "N": null}}}}`},
+		{clientfiles.YAML, "s:\n  a:\n    command: x\n    env:\n      PIN: 1234\n      KEY: |\n" +
+			"        -----BEGIN-----\n\n         hush\n      B: two\n        lines\n    args: []\n",
+			"s:\n  a:\n    command: x\n    env:\n      PIN: \"…\"\n      KEY: \"…\"\n" +
+				"      B: \"…\"\n    args: []\n"},
+		{clientfiles.YAML, "s:\n  a:\n    command: x\n    env:\n      KEY: >-\r\n        hush\r\n",
+			"s:\n  a:\n    command: x\n    env:\n      KEY: \"…\"\r\n"},
+		{clientfiles.TOML, "[s.a]\ncommand = 'x'\n[s.a.env]\nPIN = 1234\nK = \"\"\"\nhush\"\"\"\n",
+			"[s.a]\ncommand = 'x'\n[s.a.env]\nPIN = \"…\"\nK = \"…\"\n"},
+	} {
+		place := clientfiles.Place{Format: c.format, Keys: [][]string{{"s"}}}
+		d, err := clientfiles.Parse(place, []byte(c.doc))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := d.Masked(); got != c.want {
+			t.Errorf("Masked returned\n%q\nwant\n%q", got, c.want)
+		}
+	}
+}
+
+// TestLongLinesAreReadOnce parses a file that would take hours if each value of a line were looked
+// for from the beginning of the line.
+func TestLongLinesAreReadOnce(t *testing.T) {
+	doc := "s: [" + strings.Repeat("1,", 1<<19) + "{name: a, command: x}]\n"
+	d, err := clientfiles.Parse(clientfiles.Place{Format: clientfiles.YAML, Keys: [][]string{{"s"}}},
+		[]byte(doc))
+	if err != nil || len(d.Entries) != 1 {
+		t.Fatalf("Parse returned %v, want one server", err)
+	}
+	after, _, err := d.Wrap(plan(d))
+	if want := `{name: a, args: ["wrap", "x"], command: "/opt/gatekit"}]`; err != nil ||
+		!bytes.HasSuffix(bytes.TrimSpace(after), []byte(want)) {
+		t.Errorf("Wrap returned %v and %q, want %q at the end", err, after[len(after)-90:], want)
+	}
+}
+
+// TestHugeProjectsAreNotRead has a project whose files would fill the memory.
+func TestHugeProjectsAreNotRead(t *testing.T) {
+	home := t.TempDir()
+	folder := filepath.Join(home, "project", ".continue", "mcpServers")
+	if err := os.MkdirAll(folder, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	want := `{"s": {"a": {"command": "x", "env": {"K": "…"}},` +
-		` "b": {"url": "https://x.example", "headers": {"Authorization": "…"}}}}`
-	if got := d.Masked(); got != want {
-		t.Errorf("Masked returned\n%s\nwant\n%s", got, want)
+	content := []byte("mcpServers: [{name: a, command: x}]\n#" + strings.Repeat(" ", 400<<10))
+	for i := range 4 {
+		file := filepath.Join(folder, fmt.Sprintf("%d.yaml", i))
+		if err := os.WriteFile(file, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	i := slices.IndexFunc(clientfiles.Clients(), func(c clientfiles.Client) bool {
+		return c.ID == "continue"
+	})
+	var read int
+	for _, f := range machine(home).Files(clientfiles.Clients()[i]) {
+		if f.Err == nil {
+			read++
+		} else if !strings.Contains(f.Err.Error(), "larger than 1048576 bytes together") {
+			t.Errorf("%s: %v, want that it is too large", f.Path, f.Err)
+		}
+	}
+	if read != 2 {
+		t.Errorf("%d files were read, want the first two", read)
 	}
 }
 

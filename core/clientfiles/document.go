@@ -41,6 +41,10 @@ type Entry struct {
 	IsDisabled bool
 	// Beyond is the reason why the command of the entry cannot be changed; "" if it can.
 	Beyond string
+	// Cwd is the folder in which the client starts the server; "" if the entry does not say.
+	Cwd string
+	// Others holds the other keys of the entry, in the order of the file.
+	Others []string
 
 	path    []string // of the entry in the file: keys, and numbers of items
 	entry   *value
@@ -50,6 +54,10 @@ type Entry struct {
 	holder *value
 	secret []*value // values that may be secrets: of variables and headers
 }
+
+// HasBoth is the Beyond of an entry with a command and a URL. Gemini CLI, for example, uses the URL,
+// also if Gatekit is in front of the command.
+const HasBoth = "it has a command and a URL, and clients differ in which of them they use"
 
 // Parse parses the content of a file and finds the servers in it. The error says what is wrong with
 // the content, and where.
@@ -126,6 +134,10 @@ func (d *Document) addEntries(v *value, path []string) error {
 			return fmt.Errorf("the server %q has the key %q twice, and clients differ in which of "+
 				"them they use", name, key)
 		}
+		if key, ok := entry.hasOtherCase(d.place.Shape.command(), d.place.Shape.args()); ok {
+			return fmt.Errorf("the server %q has the key %q, which some clients read as %q and "+
+				"others ignore", name, key, strings.ToLower(key))
+		}
 		d.Entries = append(d.Entries, d.newEntry(name, in, append(slices.Clone(path), last), entry))
 		return nil
 	}
@@ -157,6 +169,8 @@ func (d *Document) newEntry(name, in string, path []string, entry *value) Entry 
 	}
 	e.IsDisabled = isWord(entry.member("disabled"), "true") ||
 		isWord(entry.member("enabled"), "false")
+	e.Cwd = orElse(entry.member("cwd").string(), entry.member("working_dir").string())
+	e.Others = otherKeys(entry, s)
 	e.readEnvironment(s)
 	switch {
 	case s.isArray() && e.command != nil:
@@ -182,7 +196,23 @@ func (d *Document) newEntry(name, in string, path []string, entry *value) Entry 
 	if e.command != nil && e.Beyond == "" {
 		e.Beyond = e.cannotSplice()
 	}
+	if e.command != nil && e.URL != "" {
+		e.Beyond = HasBoth
+	}
 	return e
+}
+
+// otherKeys returns the keys of an entry that are not about how the server is started or reached.
+func otherKeys(entry *value, s Shape) (others []string) {
+	known := slices.Concat(s.urls(), s.envNames(), []string{s.command(), s.args(), "name", "type",
+		"transport", "description", "enabled", "disabled", "cwd", "working_dir", "env", "envs",
+		"environment", "headers", "http_headers", "requestOptions"})
+	for _, m := range entry.members {
+		if !slices.Contains(known, m.name) {
+			others = append(others, m.name)
+		}
+	}
+	return others
 }
 
 // cannotSplice returns the reason why the command of an entry cannot be changed, or "".
@@ -263,7 +293,7 @@ func (d *Document) Masked() string {
 	var edits []edit
 	for _, e := range d.Entries {
 		for _, v := range e.secret {
-			edits = append(edits, maskEdits(v)...)
+			edits = append(edits, d.maskEdits(v)...)
 		}
 	}
 	text, err := applyEdits(d.text[d.bom:], edits)
@@ -273,17 +303,48 @@ func (d *Document) Masked() string {
 	return text
 }
 
-func maskEdits(v *value) (edits []edit) {
+// maskEdits returns the edits that replace the texts and numbers in a value.
+func (d *Document) maskEdits(v *value) (edits []edit) {
 	for _, i := range v.items {
-		edits = append(edits, maskEdits(i)...)
+		edits = append(edits, d.maskEdits(i)...)
 	}
 	for _, m := range v.members {
-		edits = append(edits, maskEdits(m.value)...)
+		if m.value.end < 0 && m.value.start >= 0 && m.value.kind == text {
+			edits = append(edits, edit{m.value.start, d.endBelow(m), `"…"`})
+			continue
+		}
+		edits = append(edits, d.maskEdits(m.value)...)
 	}
-	if v.kind == text && v.start >= 0 && v.end > v.start {
+	if isSecret := v.kind == text || v.kind == other && !isWord(v, "null", "~", "true", "false",
+		""); isSecret && v.start >= 0 && v.end > v.start {
 		edits = append(edits, edit{v.start, v.end, `"…"`})
 	}
 	return edits
+}
+
+// endBelow returns the end of a YAML value over several lines: the end of the lines that are empty
+// or further to the right than its key.
+func (d *Document) endBelow(m member) int {
+	doc := d.text[d.bom:]
+	column := m.start - strings.LastIndexAny(doc[:m.start], "\r\n") - 1
+	end := m.value.start + strings.IndexAny(doc[m.value.start:]+"\n", "\r\n")
+	for next := end; next < len(doc); {
+		line := strings.TrimLeft(doc[next:], "\r\n")
+		if line == "" {
+			break
+		}
+		start := len(doc) - len(line)
+		if i := strings.IndexAny(line, "\r\n"); i >= 0 {
+			line = line[:i]
+		}
+		blanks := len(line) - len(strings.TrimLeft(line, " \t"))
+		next = start + len(line)
+		if blanks < len(line) && blanks <= column {
+			break
+		}
+		end = next
+	}
+	return end
 }
 
 // Values returns the variables that the entry sets, with their values.

@@ -14,8 +14,13 @@ import (
 	"gatekit/core/regularfile"
 )
 
-// maxMatches limits how many files a template with * can stand for.
-const maxMatches = 1000
+const (
+	// maxMatches limits how many files a template with * can stand for.
+	maxMatches = 1000
+	// maxProjectBytes limits the files of one client in a project, together. Who works in the
+	// project of somebody else does not know what is in it.
+	maxProjectBytes = 1 << 20
+)
 
 // Machine is where the files of clients are looked for.
 type Machine struct {
@@ -52,8 +57,11 @@ type File struct {
 // settings of the operating system, and {config} is $XDG_CONFIG_HOME or ~/.config. {NAME|DEFAULT}
 // is the variable NAME, or DEFAULT if the variable is not set to an absolute path. A component with
 // * stands for the files that match it.
+//
+// The project files of a client that have more than 1 MiB together are not read.
 func (m Machine) Files(c Client) (files []File) {
 	var seen []fs.FileInfo
+	left := int64(maxProjectBytes)
 	for _, p := range c.Places {
 		if p.OS != "" && p.OS != m.OS {
 			continue
@@ -73,15 +81,25 @@ func (m Machine) Files(c Client) (files []File) {
 				}
 				seen = append(seen, info)
 			}
-			files = append(files, read(c, p, name))
+			if p.Scope != Project {
+				files = append(files, read(c, p, name, MaxFileSize))
+				continue
+			}
+			f := read(c, p, name, left)
+			if err == nil && info.Size() > left {
+				f.Err = fmt.Errorf("the files of %s in this project are larger than %d bytes "+
+					"together", c.Name, maxProjectBytes)
+			}
+			left -= int64(len(f.Content))
+			files = append(files, f)
 		}
 	}
 	return files
 }
 
-func read(c Client, p Place, name string) File {
+func read(c Client, p Place, name string, limit int64) File {
 	f := File{Client: c, Place: p, Path: name}
-	if f.Content, f.Err = regularfile.Read(name, MaxFileSize); f.Err != nil {
+	if f.Content, f.Err = regularfile.Read(name, limit); f.Err != nil {
 		f.Content = nil
 		return f
 	}
@@ -90,7 +108,13 @@ func read(c Client, p Place, name string) File {
 }
 
 // Again reads the file again.
-func (f File) Again() File { return read(f.Client, f.Place, f.Path) }
+func (f File) Again() File {
+	limit := int64(MaxFileSize)
+	if f.Place.Scope == Project {
+		limit = maxProjectBytes
+	}
+	return read(f.Client, f.Place, f.Path, limit)
+}
 
 // expand returns the paths that a template stands for.
 func (m Machine) expand(p Place) []string {

@@ -92,6 +92,19 @@ func (v *value) hasDuplicate() (string, bool) {
 	return "", false
 }
 
+// hasOtherCase reports whether an object has a key that differs from one of the names only in upper
+// and lower case, and returns the key.
+func (v *value) hasOtherCase(names ...string) (string, bool) {
+	for _, m := range v.members {
+		for _, name := range names {
+			if m.name != name && strings.EqualFold(m.name, name) {
+				return m.name, true
+			}
+		}
+	}
+	return "", false
+}
+
 // texts returns the texts of a list of strings. It returns false for any other value.
 func (v *value) texts() ([]string, bool) {
 	if v == nil || v.kind != list {

@@ -38,6 +38,8 @@ func parseYAML(doc string) (*value, error) {
 type yamlTree struct {
 	doc   string
 	lines []int // offset of each line
+	// where the last node was found. Nodes come in order, so a line is read only once.
+	lastLine, lastColumn, lastOffset int
 }
 
 // findLines finds the lines as the parser counts them. YAML 1.1 has five line breaks.
@@ -61,14 +63,18 @@ func (t *yamlTree) offset(n *yaml.Node) int {
 	if n.Line < 1 || n.Line > len(t.lines) {
 		return -1
 	}
-	at := t.lines[n.Line-1]
-	for range n.Column - 1 {
+	at, column := t.lines[n.Line-1], 1
+	if n.Line == t.lastLine && n.Column >= t.lastColumn {
+		at, column = t.lastOffset, t.lastColumn
+	}
+	for ; column < n.Column; column++ {
 		if at >= len(t.doc) {
 			return -1
 		}
 		_, size := utf8.DecodeRuneInString(t.doc[at:])
 		at += size
 	}
+	t.lastLine, t.lastColumn, t.lastOffset = n.Line, n.Column, at
 	return at
 }
 

@@ -14,8 +14,8 @@ const maxNesting = 1000
 
 // parseJSON parses JSON that may have comments and trailing commas.
 func parseJSON(doc string) (*value, error) {
-	if nestsDeeply(doc) {
-		return nil, fmt.Errorf("its values nest more than %d levels deep", maxNesting)
+	if err := CheckNesting(doc); err != nil {
+		return nil, err
 	}
 	v, err := hujson.Parse([]byte(doc))
 	if err != nil {
@@ -46,6 +46,15 @@ func jsonValue(doc string, v *hujson.Value) *value {
 		}
 	}
 	return out
+}
+
+// CheckNesting returns an error if JSON, which may have comments, nests so deeply that its parser
+// could exhaust the stack.
+func CheckNesting(doc string) error {
+	if nestsDeeply(doc) {
+		return fmt.Errorf("its values nest more than %d levels deep", maxNesting)
+	}
+	return nil
 }
 
 // nestsDeeply reports whether JSON with comments nests more than maxNesting levels deep.

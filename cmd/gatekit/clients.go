@@ -24,7 +24,7 @@ func (p *program) clients() *cobra.Command {
 with its state:
 
   wrapped     gatekit wrap starts it: every message is checked and recorded
-  gatekit     it is Gatekit, for example gatekit run
+  gatekit     it is gatekit run
   unwrapped   the client starts it without Gatekit; gatekit import wraps it
   beyond      import cannot wrap it, for the reason that is shown
   unreadable  the file cannot be read or does not parse

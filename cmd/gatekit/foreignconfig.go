@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"github.com/tailscale/hujson"
 	"go.yaml.in/yaml/v3"
 
+	"gatekit/core/clientfiles"
 	"gatekit/core/regularfile"
 )
 
@@ -70,7 +72,9 @@ func joinPath(path, key string) string { return strings.TrimPrefix(path+"."+key,
 func (t *table) texts(key string) (all []string) {
 	items, _ := t.take(key).([]any)
 	for _, i := range items {
-		all = append(all, fmt.Sprint(i))
+		if i != nil {
+			all = append(all, fmt.Sprint(i))
+		}
 	}
 	return all
 }
@@ -80,7 +84,9 @@ func (t *table) pairs(key string) map[string]string {
 	m, _ := t.take(key).(map[string]any)
 	out := map[string]string{}
 	for k, v := range m {
-		out[k] = fmt.Sprint(v)
+		if v != nil {
+			out[k] = fmt.Sprint(v)
+		}
 	}
 	return out
 }
@@ -120,9 +126,13 @@ func readForeign(file string) (*foreignConfig, error) {
 	}
 	var content map[string]any
 	if strings.HasPrefix(strings.TrimSpace(string(b)), "{") {
-		standard, err := hujson.Standardize(b)
+		if err = clientfiles.CheckNesting(string(b)); err == nil {
+			b, err = hujson.Standardize(b)
+		}
 		if err == nil {
-			err = json.Unmarshal(standard, &content)
+			d := json.NewDecoder(bytes.NewReader(b))
+			d.UseNumber() // a number stays as it is written
+			err = d.Decode(&content)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", file, err)
@@ -265,7 +275,8 @@ func agentgatewayTarget(t *table) foreignServer {
 	s.setCommand(stdio.text("cmd"), stdio.texts("args"))
 	s.env = stdio.pairs("env")
 	s.lost = stdio.unread()
-	for key, path := range map[string]string{"mcp": "/mcp", "sse": "/sse"} {
+	for _, key := range []string{"sse", "mcp"} { // of two, mcp is used
+		path := "/" + key
 		remote := t.table(key)
 		if host := remote.text("host"); host != "" {
 			s.url = host
@@ -306,7 +317,9 @@ func readDockerCatalog(t *table) *foreignConfig {
 		env, _ := s.tables("env")
 		for _, e := range env {
 			name := e.text("name")
-			server.env[name] = fmt.Sprint(e.take("value"))
+			if value := e.take("value"); value != nil {
+				server.env[name] = fmt.Sprint(value)
+			}
 			variables = append(variables, name)
 		}
 		secrets, _ := s.tables("secrets")

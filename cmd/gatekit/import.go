@@ -47,9 +47,11 @@ The server gets the variables that the entry names, and the variables that gatek
 passes on (gatekit help wrap). If a server needs another variable of the client's environment, add
 "--env", "NAME" after "wrap".
 
-With --to FILE, import changes no file of a client. It writes a configuration for gatekit run with
-all servers, and the values of variables and headers into files of their own, which only you can
-read. With --from, the servers are those of another gateway: TBXark mcp-proxy, mcpproxy-go,
+With --to FILE, import writes a configuration for gatekit run with all servers, and the values of
+variables and headers into files of their own, which only you can read. Then it shows how one server
+"gatekit" replaces these servers in the clients' files, and asks. It leaves servers in YAML files, in
+lists and in files of a project to you, and servers that are switched off. With --from, no file of a
+client is changed, and the servers are those of another gateway: TBXark mcp-proxy, mcpproxy-go,
 agentgateway, docker's catalogs, ToolHive (thv export), the Python Gatekit, or any file with
 mcpServers. Settings that are not carried over become comments.
 
@@ -70,9 +72,11 @@ attributes of a file are not kept.`,
 					"--to gatekit.toml")
 			case o.from != "" && len(args) > 0:
 				return errors.New("--from takes no clients: it reads the file of a gateway")
-			case o.to != "" && (o.yes || o.asJSON):
-				return errors.New("--to writes a new file: --yes and --json are for changes of " +
-					"the clients' files")
+			case o.to != "" && o.asJSON:
+				return errors.New("--json does not go with --to: the result is the file that it " +
+					"writes")
+			case o.from != "" && o.yes:
+				return errors.New("--from changes no client's file: there is nothing for --yes")
 			}
 			return knownClients(cmd, args)
 		},
@@ -88,7 +92,8 @@ attributes of a file are not kept.`,
 	c.Flags().StringVar(&o.project, "project", "",
 		"also change the clients' files in the `folder` of a project")
 	c.Flags().StringVar(&o.to, "to", "",
-		"write one configuration for all servers to a new `file`; no client's file is changed")
+		"write one configuration for all servers to a new `file`, and put one server into the "+
+			"clients' files")
 	c.Flags().StringVar(&o.from, "from", "",
 		"with --to: read the servers of another gateway from its configuration `file`")
 	c.AddCommand(p.importUndo())
@@ -137,7 +142,7 @@ func (o *importOptions) run(cmd *cobra.Command, clients []string) error {
 		return err
 	}
 	if o.to != "" {
-		return o.toConfiguration(cmd.OutOrStdout(), files, program)
+		return o.toConfiguration(cmd, files, program)
 	}
 	plan := planImport(files, program)
 	out := cmd.OutOrStdout()

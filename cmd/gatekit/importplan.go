@@ -74,10 +74,14 @@ func stateOf(f clientfiles.File, e clientfiles.Entry) entryState {
 		}
 	}
 	switch {
+	case e.Beyond == clientfiles.HasBoth:
+		return entryState{stateBeyond, e.Beyond}
 	case word == "wrap":
 		return entryState{stateWrapped, ""}
-	case word != "":
+	case word == "run":
 		return entryState{stateGatekit, ""}
+	case word != "":
+		return entryState{stateBeyond, "gatekit " + word + " checks no messages"}
 	case f.Place.Beyond != "":
 		return entryState{stateBeyond, f.Place.Beyond}
 	case e.Beyond != "":
@@ -130,9 +134,11 @@ type importPlan struct {
 // fileChange is the change of one file.
 type fileChange struct {
 	file      clientfiles.File
-	program   string // in front of the commands
-	content   []byte // the new content
+	program   string     // in front of the commands
+	one       *oneGatekit // replaces the servers; nil if they are wrapped
+	content   []byte     // the new content
 	originals []clientfiles.Original
+	joined    []clientfiles.Joined
 	err       error // of writing the file
 }
 
@@ -168,6 +174,9 @@ func planImport(files []clientfiles.File, program string) *importPlan {
 
 // plan makes the new content for the current content of the file.
 func (c *fileChange) plan() (err error) {
+	if c.one != nil {
+		return c.planOne()
+	}
 	var changes []clientfiles.Change
 	for i, e := range c.file.Document.Entries {
 		if stateOf(c.file, e).state != stateUnwrapped {
@@ -190,6 +199,15 @@ func (c *fileChange) plan() (err error) {
 	return err
 }
 
+// count returns the number of servers that the change is about.
+func (c *fileChange) count() int {
+	n := len(c.originals)
+	for _, j := range c.joined {
+		n += len(j.Names)
+	}
+	return n
+}
+
 // diff returns the change as a unified diff without the values of variables and headers.
 func (c *fileChange) diff() string { return contentDiff(c.file, c.content) }
 
@@ -208,8 +226,8 @@ func contentDiff(f clientfiles.File, content []byte) string {
 func (p *importPlan) print(out io.Writer) {
 	colors := paletteFor(out)
 	for _, c := range p.changes {
-		fmt.Fprintf(out, "%s: %s in %s\n\n", c.file.Client.Name,
-			plural(len(c.originals), "server"), printable(c.file.Path))
+		fmt.Fprintf(out, "%s: %s in %s\n\n", c.file.Client.Name, plural(c.count(), "server"),
+			printable(c.file.Path))
 		printDiff(out, colors, c.diff())
 		fmt.Fprintln(out)
 	}
@@ -289,7 +307,7 @@ func (p *importPlan) printResult(out io.Writer, id string) {
 			continue
 		}
 		files++
-		servers += len(c.originals)
+		servers += c.count()
 		if hint := c.file.Client.Name + ": " + c.file.Client.Restart; !slices.Contains(next,
 			hint) {
 			next = append(next, hint)
@@ -298,7 +316,11 @@ func (p *importPlan) printResult(out io.Writer, id string) {
 	if files == 0 {
 		return
 	}
-	fmt.Fprintf(out, "wrapped %s in %s; gatekit import undo %s restores them\n",
+	done := "wrapped"
+	if p.changes[0].one != nil {
+		done = "replaced"
+	}
+	fmt.Fprintf(out, "%s %s in %s; gatekit import undo %s restores them\n", done,
 		plural(servers, "server"), plural(files, "file"), id)
 	fmt.Fprintln(out, "next, so that the clients use the changed files:")
 	for _, hint := range next {

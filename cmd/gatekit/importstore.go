@@ -41,6 +41,8 @@ type manifest struct {
 	Time    time.Time      `json:"time"`
 	Program string         `json:"program"`
 	Files   []manifestFile `json:"files"`
+	// Undone is true if undo could not restore everything, and has kept the copies.
+	Undone bool `json:"undone,omitzero"`
 }
 
 // manifestFile is a file of an import.
@@ -54,24 +56,38 @@ type manifestFile struct {
 	Keys      [][]string             `json:"keys"`
 	Shape     clientfiles.Shape      `json:"shape"`
 	Originals []clientfiles.Original `json:"originals"`
+	Joined    []clientfiles.Joined   `json:"joined,omitempty"`
+}
+
+// findImports returns the folder, which may not exist, without opening it.
+func findImports() (*imports, error) {
+	state, err := stateFolder()
+	if err != nil {
+		return nil, fmt.Errorf("find a place for the copies of the files: %w", err)
+	}
+	return &imports{folder: privatefiles.Folder{Path: filepath.Join(state, "imports"),
+		Danger: "change what your clients start"}}, nil
 }
 
 // openImports opens the folder and waits for other processes that use it. The caller must call
 // close.
 func openImports() (*imports, error) {
-	state, err := stateFolder()
+	s, err := findImports()
 	if err != nil {
-		return nil, fmt.Errorf("find a place for the copies of the files: %w", err)
+		return nil, err
 	}
-	s := &imports{folder: privatefiles.Folder{Path: filepath.Join(state, "imports"),
-		Danger: "change what your clients start"}}
 	if err := s.folder.Create(); err != nil {
 		return nil, err
 	}
 	if s.lock, err = os.Open(s.folder.Path); err != nil {
 		return nil, err
 	}
-	if err := syscall.Flock(int(s.lock.Fd()), syscall.LOCK_EX); err != nil {
+	err = syscall.Flock(int(s.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) { // it may wait for the answer of a person
+		fmt.Fprintln(os.Stderr, "waiting until another gatekit import or undo has ended")
+		err = syscall.Flock(int(s.lock.Fd()), syscall.LOCK_EX)
+	}
+	if err != nil {
 		s.lock.Close()
 		return nil, fmt.Errorf("lock %s: %w", s.folder.Path, err)
 	}
@@ -92,7 +108,7 @@ func (s *imports) create(now time.Time) (string, error) {
 	for n := 1; ; n++ {
 		id := base
 		if n > 1 {
-			id += "-" + strconv.Itoa(n)
+			id += fmt.Sprintf("-%03d", n) // the order of the names is that of the imports
 		}
 		switch err := os.Mkdir(filepath.Join(s.folder.Path, id), 0o700); {
 		case err == nil:
@@ -110,6 +126,12 @@ func (s *imports) apply(p *importPlan, program string) (id string, err error) {
 	if id, err = s.create(now); err != nil {
 		return "", fmt.Errorf("keep copies of the files: %w", err)
 	}
+	isReady := false
+	defer func() {
+		if !isReady { // no file was changed
+			err = errors.Join(err, s.remove(id))
+		}
+	}()
 	m := &manifest{ID: id, Time: now.UTC(), Program: program}
 	for i, c := range p.changes {
 		m.Files = append(m.Files, manifestFile{Copy: strconv.Itoa(i)})
@@ -123,6 +145,7 @@ func (s *imports) apply(p *importPlan, program string) (id string, err error) {
 	if err := atomicfile.Sync(s.folder.Path); err != nil {
 		return "", err
 	}
+	isReady = true
 	written := 0
 	for i, c := range p.changes {
 		if c.err = s.write(m, i, c); c.err == nil {
@@ -160,7 +183,8 @@ func (s *imports) keep(m *manifest, i int, c *fileChange) error {
 	f := &m.Files[i]
 	*f = manifestFile{Client: c.file.Client.ID, Path: c.file.Path, Copy: f.Copy,
 		Before: digest(c.file.Content), After: digest(c.content), Format: c.file.Place.Format,
-		Keys: c.file.Place.Keys, Shape: c.file.Place.Shape, Originals: c.originals}
+		Keys: c.file.Place.Keys, Shape: c.file.Place.Shape, Originals: c.originals,
+		Joined: c.joined}
 	return s.in(m.ID).Write(f.Copy, c.file.Content)
 }
 
@@ -177,9 +201,14 @@ func digest(content []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// ids returns the ids of the imports, the newest first.
+// ids returns the ids of the imports, the newest first. An import that was interrupted before it
+// had its manifest has changed nothing, and is left out.
 func (s *imports) ids() ([]string, error) {
 	names, err := s.folder.Names()
+	names = slices.DeleteFunc(names, func(name string) bool {
+		_, err := os.Lstat(filepath.Join(s.folder.Path, name, manifestName))
+		return err != nil
+	})
 	slices.Sort(names)
 	slices.Reverse(names)
 	return names, err

@@ -29,7 +29,11 @@ keeps the other changes. A server whose command is no longer that of the import 
 and named.
 
 Undo shows the changes and asks, unless you set --yes. Then it removes the copies of the import from
-the state folder.`,
+the state folder. If it had to leave something as it is, it keeps the copies, and names their
+folder.
+
+After gatekit import --to, undo puts the servers back into the clients' files. The configuration
+stays.`,
 		Example: `  gatekit import undo
   gatekit import undo 20261128T091500Z --yes`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -40,11 +44,10 @@ the state folder.`,
 		},
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string,
 			cobra.ShellCompDirective) {
-			s, err := openImports()
+			s, err := findImports()
 			if err != nil {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
-			defer s.close()
 			ids, _ := s.ids()
 			return ids, cobra.ShellCompDirectiveNoFileComp
 		},
@@ -76,15 +79,20 @@ func (s *imports) named(args []string) (*manifest, error) {
 	if len(ids) == 0 {
 		return nil, errors.New("there is no import to undo")
 	}
-	id := ids[0]
 	if len(args) > 0 {
-		id = args[0]
+		if !slices.Contains(ids, args[0]) {
+			return nil, fmt.Errorf("there is no import %q\nhint: the imports are %s", args[0],
+				strings.Join(ids, ", "))
+		}
+		return s.read(args[0])
 	}
-	if !slices.Contains(ids, id) {
-		return nil, fmt.Errorf("there is no import %q\nhint: the imports are %s", id,
-			strings.Join(ids, ", "))
+	for _, id := range ids {
+		if m, err := s.read(id); err != nil || !m.Undone {
+			return m, err
+		}
 	}
-	return s.read(id)
+	return nil, fmt.Errorf("there is no import to undo\nhint: copies of files that could not be "+
+		"restored are in %s", s.folder.Path)
 }
 
 // restoredFile is a file of an import, and how undo restores it.
@@ -122,7 +130,7 @@ func (s *imports) undo(cmd *cobra.Command, m *manifest, yes, asJSON bool) error 
 			return errNothingChanged
 		}
 	}
-	failed := 0
+	failed, left := 0, 0
 	for i, r := range files {
 		for try := 1; r.content != nil; try++ {
 			err := r.file.Replace(r.content)
@@ -138,8 +146,16 @@ func (s *imports) undo(cmd *cobra.Command, m *manifest, yes, asJSON bool) error 
 		if r.Result == "failed" {
 			failed++
 		}
+		left += len(r.Left)
 	}
-	if failed == 0 { // else undo can be tried again
+	switch {
+	case failed > 0: // undo can be tried again
+	case left > 0:
+		m.Undone = true
+		if err := s.writeManifest(m); err != nil {
+			return err
+		}
+	default:
 		if err := s.remove(m.ID); err != nil {
 			return err
 		}
@@ -157,6 +173,10 @@ func (s *imports) undo(cmd *cobra.Command, m *manifest, yes, asJSON bool) error 
 		case r.Result == "changed":
 			fmt.Fprintf(out, "restored, with the changes since: %s\n", printable(r.File))
 		}
+	}
+	if left > 0 {
+		fmt.Fprintf(out, "the copies from before the import stay in %s; they may have secrets: "+
+			"remove the folder when you do not need them\n", printable(s.in(m.ID).Path))
 	}
 	if failed > 0 {
 		return fmt.Errorf("%s not restored\nhint: the copies from before the import are in %s",
@@ -176,8 +196,8 @@ func (s *imports) planUndo(id string, f manifestFile) *restoredFile {
 	r.file = clientfiles.File{Place: place, Path: f.Path}.Again()
 	switch {
 	case errors.Is(r.file.Err, fs.ErrNotExist):
-		for _, o := range f.Originals {
-			r.Left = append(r.Left, leftServer{Client: f.Client, File: f.Path, Server: o.Name,
+		for _, name := range f.servers() {
+			r.Left = append(r.Left, leftServer{Client: f.Client, File: f.Path, Server: name,
 				Reason: "the file is gone"})
 		}
 		return r
@@ -196,17 +216,32 @@ func (s *imports) planUndo(id string, f manifestFile) *restoredFile {
 		return r
 	}
 	content, kept, err := r.file.Document.Unwrap(f.Originals)
+	if len(f.Joined) > 0 {
+		content, kept, err = r.file.Document.Split(f.Joined)
+	}
 	if err != nil {
 		return fail(err)
 	}
+	names := f.servers()
 	for _, i := range slices.Sorted(maps.Keys(kept)) {
-		r.Left = append(r.Left, leftServer{Client: f.Client, File: f.Path,
-			Server: f.Originals[i].Name, Reason: kept[i]})
+		r.Left = append(r.Left, leftServer{Client: f.Client, File: f.Path, Server: names[i],
+			Reason: kept[i]})
 	}
-	if len(kept) < len(f.Originals) {
+	if len(kept) < len(names) {
 		r.Result, r.content = "changed", content
 	}
 	return r
+}
+
+// servers returns the names of the servers that import has written into the file.
+func (f manifestFile) servers() (names []string) {
+	for _, j := range f.Joined {
+		names = append(names, j.Name)
+	}
+	for _, o := range f.Originals {
+		names = append(names, o.Name)
+	}
+	return names
 }
 
 func printUndo(out io.Writer, files []*restoredFile) {

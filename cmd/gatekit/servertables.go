@@ -2,7 +2,9 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -91,7 +93,7 @@ func (c *configurationText) server(s foreignServer) {
 		c.values(prefix, name, "env", s.env)
 	}
 	if s.hasToolFilter {
-		c.toolFilter(name, s)
+		c.toolFilter(prefix, name, s)
 	}
 }
 
@@ -117,7 +119,7 @@ func (c *configurationText) values(prefix, server, key string, values map[string
 }
 
 // toolFilter remembers the tools of a server that clients may see.
-func (c *configurationText) toolFilter(server string, s foreignServer) {
+func (c *configurationText) toolFilter(prefix, server string, s foreignServer) {
 	list := func(key string, names []string) {
 		if len(names) == 0 {
 			return
@@ -126,9 +128,14 @@ func (c *configurationText) toolFilter(server string, s foreignServer) {
 		for _, n := range names {
 			quoted = append(quoted, quoteText(n))
 		}
-		c.tools = append(c.tools, fmt.Sprintf("[[plugin]]\nname = %s\nuse = \"tools\"\nservers = "+
-			"[%s]\nconfig = { tools = { %s = [%s] } }\n", quoteText("tools-"+server+"-"+key),
-			quoteText(server), key, strings.Join(quoted, ", ")))
+		plugin := fmt.Sprintf("[[plugin]]\nname = %s\nuse = \"tools\"\nservers = [%s]\nconfig = "+
+			"{ tools = { %s = [%s] } }\n", quoteText("tools-"+server+"-"+key), quoteText(server),
+			key, strings.Join(quoted, ", "))
+		var text strings.Builder
+		for line := range strings.Lines(plugin) { // those of a server that is off are comments
+			text.WriteString(prefix + line)
+		}
+		c.tools = append(c.tools, text.String())
 	}
 	list("allow", s.allow)
 	list("hide", s.hide)
@@ -162,7 +169,11 @@ func (c *configurationText) write(file string) (cfg *config.Config, err error) {
 		}
 		for _, name := range slices.Sorted(maps.Keys(c.secrets)) {
 			path := filepath.Join(folder.Path, name)
-			if err := atomicfile.Create(path, []byte(c.secrets[name]+"\n")); err != nil {
+			err := atomicfile.Create(path, []byte(c.secrets[name]+"\n"))
+			if errors.Is(err, fs.ErrExist) {
+				return nil, fmt.Errorf("%s has a file %s already\nhint: choose another folder for "+
+					"the configuration, or move the folder away", displayPath(folder.Path), name)
+			} else if err != nil {
 				return nil, fmt.Errorf("write a secret: %w", err)
 			}
 			written = append(written, path)

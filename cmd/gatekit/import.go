@@ -49,11 +49,12 @@ passes on (gatekit help wrap). If a server needs another variable of the client'
 
 With --to FILE, import writes a configuration for gatekit run with all servers, and the values of
 variables and headers into files of their own, which only you can read. Then it shows how one server
-"gatekit" replaces these servers in the clients' files, and asks. It leaves servers in YAML files, in
-lists and in files of a project to you, and servers that are switched off. With --from, no file of a
-client is changed, and the servers are those of another gateway: TBXark mcp-proxy, mcpproxy-go,
-agentgateway, docker's catalogs, ToolHive (thv export), the Python Gatekit, or any file with
-mcpServers. Settings that are not carried over become comments.
+"gatekit" replaces these servers in the clients' files, and asks. It leaves servers in YAML files,
+in lists and in files of a project to you, and servers that are switched off.
+
+With --from, the servers are those of another gateway: TBXark mcp-proxy, mcpproxy-go, agentgateway,
+docker's catalogs, ToolHive (thv export), the Python Gatekit, or any file with mcpServers. No file
+of a client is changed. Settings that are not carried over become comments.
 
 Import keeps a copy of each file in gatekit/imports in your state folder. "gatekit import undo"
 restores the files. A file that does not parse, that is read-only, or that belongs to another user

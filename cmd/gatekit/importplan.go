@@ -134,9 +134,9 @@ type importPlan struct {
 // fileChange is the change of one file.
 type fileChange struct {
 	file      clientfiles.File
-	program   string     // in front of the commands
+	program   string      // in front of the commands
 	one       *oneGatekit // replaces the servers; nil if they are wrapped
-	content   []byte     // the new content
+	content   []byte      // the new content
 	originals []clientfiles.Original
 	joined    []clientfiles.Joined
 	err       error // of writing the file

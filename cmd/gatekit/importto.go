@@ -145,8 +145,8 @@ func planOne(files []clientfiles.File, one *oneGatekit) (p *importPlan, byHand [
 				reason = err.Error()
 			}
 			if reason != "" && inConfiguration(f, e) == "" {
-				byHand = append(byHand, leftServer{Client: f.Client.ID, File: f.Path, Server: e.Name,
-					Reason: reason})
+				byHand = append(byHand, leftServer{Client: f.Client.ID, File: f.Path,
+					Server: e.Name, Reason: reason})
 			}
 		}
 	}

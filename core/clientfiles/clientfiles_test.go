@@ -320,8 +320,8 @@ func TestSecretsAreMasked(t *testing.T) {
 // for from the beginning of the line.
 func TestLongLinesAreReadOnce(t *testing.T) {
 	doc := "s: [" + strings.Repeat("1,", 1<<19) + "{name: a, command: x}]\n"
-	d, err := clientfiles.Parse(clientfiles.Place{Format: clientfiles.YAML, Keys: [][]string{{"s"}}},
-		[]byte(doc))
+	place := clientfiles.Place{Format: clientfiles.YAML, Keys: [][]string{{"s"}}}
+	d, err := clientfiles.Parse(place, []byte(doc))
 	if err != nil || len(d.Entries) != 1 {
 		t.Fatalf("Parse returned %v, want one server", err)
 	}

@@ -55,8 +55,8 @@ type Entry struct {
 	secret []*value // values that may be secrets: of variables and headers
 }
 
-// HasBoth is the Beyond of an entry with a command and a URL. Gemini CLI, for example, uses the URL,
-// also if Gatekit is in front of the command.
+// HasBoth is the Beyond of an entry with a command and a URL. Gemini CLI, for example, uses the
+// URL, also if Gatekit is in front of the command.
 const HasBoth = "it has a command and a URL, and clients differ in which of them they use"
 
 // Parse parses the content of a file and finds the servers in it. The error says what is wrong with

@@ -20,13 +20,16 @@ func TestServersAreJoinedAndSplit(t *testing.T) {
 	}{
 		{name: "JSON with comments", format: clientfiles.JSON, keys: [][]string{{"s"}},
 			before: "{\n\t\"s\": { // all\n\t\t\"a\": { \"command\": \"x\" }, // a\n\t\t\"b\": { " +
-				"\"type\": \"stdio\", \"command\": \"y\" },\n\t\t\"keep\": {\"command\": \"z\"},\n" +
+				"\"type\": \"stdio\", \"command\": \"y\" },\n\t\t\"keep\": {\"command\": " +
+				"\"z\"},\n" +
 				"\t\t\"c\": { \"url\": \"https://x.example\" }, // c\n\t},\n\t\"t\": 1\n}\n",
 			after: "{\n\t\"s\": { // all\n\t\t\"gatekit\": { \"type\": \"stdio\", \"command\": " +
-				"\"/opt/gatekit\", \"args\": [\"run\", \"--config\", \"/home/me/gatekit.toml\"] },\n" +
+				"\"/opt/gatekit\", \"args\": [\"run\", \"--config\", " +
+				"\"/home/me/gatekit.toml\"] },\n" +
 				"\t\t\"keep\": {\"command\": \"z\"}, // c\n\t},\n\t\"t\": 1\n}\n",
-			undo: "{\n\t\"s\": { // all\n\t\t\"a\": { \"command\": \"x\" },\n\t\t\"b\": { \"type\": " +
-				"\"stdio\", \"command\": \"y\" },\n\t\t\"c\": { \"url\": \"https://x.example\" },\n" +
+			undo: "{\n\t\"s\": { // all\n\t\t\"a\": { \"command\": \"x\" },\n\t\t\"b\": { " +
+				"\"type\": \"stdio\", \"command\": \"y\" },\n\t\t\"c\": { \"url\": " +
+				"\"https://x.example\" },\n" +
 				"\t\t\"keep\": {\"command\": \"z\"}, // c\n\t},\n\t\"t\": 2\n}\n",
 			stays: "keep"},
 		{name: "a name that is taken", format: clientfiles.JSON, keys: [][]string{{"s"}},
@@ -52,7 +55,8 @@ func TestServersAreJoinedAndSplit(t *testing.T) {
 		{name: "TOML", format: clientfiles.TOML, keys: [][]string{{"s"}},
 			before: "t = 1 # top\n\n# a\n[s.a]\ncommand = 'x' # x\n\n[s.a.env]\nK = 'v'\n\n" +
 				"# kept\n[s.keep]\ncommand = 'z'\n\n[s.\"b c\"]\ncommand = 'y'\n\n[last]\nu = 1\n",
-			after: "t = 1 # top\n\n# a\n[s.gatekit]\ncommand = \"/opt/gatekit\"\nargs = [\"run\", " +
+			after: "t = 1 # top\n\n# a\n[s.gatekit]\ncommand = \"/opt/gatekit\"\nargs = [" +
+				"\"run\", " +
 				"\"--config\", \"/home/me/gatekit.toml\"]\n\n# kept\n[s.keep]\ncommand = 'z'\n\n" +
 				"[last]\nu = 1\n",
 			undo: "t = 2 # top\n\n# a\n[s.a]\ncommand = 'x' # x\n\n[s.a.env]\nK = 'v'\n\n" +
@@ -91,8 +95,8 @@ func TestServersAreJoinedAndSplit(t *testing.T) {
 // TestJoinedServersThatChangedStay undoes a change whose server is gone, changed or superfluous.
 func TestJoinedServersThatChangedStay(t *testing.T) {
 	place := clientfiles.Place{Format: clientfiles.JSON, Keys: [][]string{{"s"}}}
-	joined := []clientfiles.Joined{{In: []string{"s"}, Name: "gatekit", Command: []string{"g", "run"},
-		Names: []string{"a"}, Texts: []string{`"a": {"command": "x"}`}}}
+	joined := []clientfiles.Joined{{In: []string{"s"}, Name: "gatekit",
+		Command: []string{"g", "run"}, Names: []string{"a"}, Texts: []string{`"a": {"command": "x"}`}}}
 	for doc, want := range map[string]string{
 		`{"s": {}}`: "no longer has it",
 		`{"s": {"gatekit": {"command": "g", "args": ["run", "-v"]}}}`: "has changed since",

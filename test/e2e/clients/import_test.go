@@ -172,11 +172,7 @@ func (m *machine) callAsClient(t *testing.T, name, key string) {
 // imports these, and lets the clients use them: Claude Code and Gemini CLI must connect to the
 // wrapped server. Undo must restore every byte that the clients have written.
 func TestRealClientsUseImportedServers(t *testing.T) {
-	modules := peers.Clients(t)
-	arch := map[string]string{"amd64": "x64"}[runtime.GOARCH]
-	if arch == "" {
-		arch = runtime.GOARCH
-	}
+	programs := clientPrograms(t)
 	everything := peers.Node(t).Server("everything")
 	for _, c := range []struct {
 		name    string
@@ -186,24 +182,16 @@ func TestRealClientsUseImportedServers(t *testing.T) {
 		list    string // in the output of mcp list with a wrapped server
 		calls   bool   // mcp list connects to the server
 	}{
-		{"claude", []string{modules.Path("@anthropic-ai", "claude-code-"+runtime.GOOS+"-"+arch,
-			"claude")}, ".claude.json", []string{"--scope", "user", "everything", "-e", "KEY=v",
+		{"claude", programs["claude"], ".claude.json", []string{"--scope", "user", "everything", "-e", "KEY=v",
 			"--"}, "✔ Connected", true},
-		{"codex", []string{"node", modules.Path("@openai", "codex", "bin", "codex.js")},
-			".codex/config.toml", []string{"everything", "--env", "KEY=v", "--"},
+		{"codex", programs["codex"], ".codex/config.toml", []string{"everything", "--env", "KEY=v", "--"},
 			"wrap --env KEY node", false},
-		{"gemini", []string{"node", modules.Path("@google", "gemini-cli", "bundle", "gemini.js")},
-			".gemini/settings.json", []string{"--scope", "user", "-e", "KEY=v", "everything"},
+		{"gemini", programs["gemini"], ".gemini/settings.json", []string{"--scope", "user", "-e", "KEY=v", "everything"},
 			"Connected", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := newMachine(t)
-			m.write(".codex/.keep", "")
-			m.write(".gemini/trustedFolders.json", `{"`+m.home+`": "TRUST_FOLDER"}`)
-			client := func(args ...string) string {
-				t.Helper()
-				return m.run(c.program[0], append(append([]string{}, c.program[1:]...), args...)...)
-			}
+			client := m.client(c.program)
 			client(append(append([]string{"mcp", "add"}, c.add...), everything...)...)
 			before := m.read(c.file)
 			m.gatekit("import", "--yes")
@@ -228,6 +216,103 @@ func TestRealClientsUseImportedServers(t *testing.T) {
 			}
 			if bytes.Equal(written, after) && !bytes.Equal(got, before) {
 				t.Errorf("undo left\n%s\nwant\n%s", got, before)
+			}
+		})
+	}
+}
+
+// clientPrograms returns the commands of the published clients.
+func clientPrograms(t *testing.T) map[string][]string {
+	t.Helper()
+	modules := peers.Clients(t)
+	arch := map[string]string{"amd64": "x64"}[runtime.GOARCH]
+	if arch == "" {
+		arch = runtime.GOARCH
+	}
+	return map[string][]string{
+		"claude": {modules.Path("@anthropic-ai", "claude-code-"+runtime.GOOS+"-"+arch, "claude")},
+		"codex":  {"node", modules.Path("@openai", "codex", "bin", "codex.js")},
+		"gemini": {"node", modules.Path("@google", "gemini-cli", "bundle", "gemini.js")},
+	}
+}
+
+// client returns a function that runs a client in the home folder.
+func (m *machine) client(program []string) func(args ...string) string {
+	m.write(".codex/.keep", "")
+	m.write(".gemini/trustedFolders.json", `{"`+m.home+`": "TRUST_FOLDER"}`)
+	return func(args ...string) string {
+		m.t.Helper()
+		return m.run(program[0], append(append([]string{}, program[1:]...), args...)...)
+	}
+}
+
+// TestRealClientsUseOneGatekit lets Claude Code, Codex and Gemini CLI write two servers into their
+// own files. Import replaces these by one Gatekit, to which Claude Code and Gemini CLI must connect.
+// Undo must restore every byte. Then the clients connect to Gatekit over HTTP.
+func TestRealClientsUseOneGatekit(t *testing.T) {
+	programs := clientPrograms(t)
+	everything := peers.Node(t).Server("everything")
+	for _, c := range []struct {
+		name, file string
+		add        []string // before the name of a server
+		addURL     []string // before the name and the URL
+		url        []string // between the name and the URL
+		connected  string   // in the output of mcp list; "" if the client does not connect
+		record     string   // of the connection over HTTP
+	}{
+		{"claude", ".claude.json", []string{"--scope", "user"},
+			[]string{"--scope", "user", "--transport", "http"}, nil, "✔ Connected",
+			"to_client response server/discover everything - pass"},
+		{"codex", ".codex/config.toml", nil, nil, []string{"--url"}, "", ""},
+		{"gemini", ".gemini/settings.json", []string{"--scope", "user"},
+			[]string{"--scope", "user", "--transport", "http"}, nil, "Connected",
+			"to_client response initialize everything - pass"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := newMachine(t)
+			client := m.client(programs[c.name])
+			for _, name := range []string{"one", "two"} {
+				args := append([]string{"mcp", "add"}, append(c.add, name)...)
+				if c.name != "gemini" {
+					args = append(args, "--")
+				}
+				client(append(args, everything...)...)
+			}
+			before := m.read(c.file)
+			m.gatekit("import", "--to", "gatekit.toml", "--yes")
+			after := m.read(c.file)
+			if bytes.Contains(after, []byte("server-everything")) ||
+				!bytes.Contains(after, []byte("gatekit.toml")) {
+				t.Fatalf("import --to left\n%s", after)
+			}
+			out := client("mcp", "list")
+			if !strings.Contains(out, "gatekit") || !strings.Contains(out, c.connected) {
+				t.Errorf("mcp list printed\n%s\nwant gatekit and %q", out, c.connected)
+			}
+			harness.WaitUntilAtMost(t, "processes of the client", 0, m.processes)
+			written := m.read(c.file)
+			m.gatekit("import", "undo", "--yes")
+			got := m.read(c.file)
+			if bytes.Equal(written, after) && !bytes.Equal(got, before) ||
+				!bytes.Contains(got, []byte("server-everything")) {
+				t.Errorf("undo left\n%s\nwant\n%s", got, before)
+			}
+
+			g := harness.StartHTTP(t, harness.StdioServer("everything", everything))
+			args := append([]string{"mcp", "add"}, append(c.addURL, "remote")...)
+			client(append(append(args, c.url...), g.URL)...)
+			out = client("mcp", "list")
+			line := ""
+			for l := range strings.Lines(out) {
+				if strings.Contains(l, g.URL) {
+					line = l
+				}
+			}
+			if line == "" || !strings.Contains(line, c.connected) {
+				t.Errorf("mcp list printed\n%s\nwant %s and %q", out, g.URL, c.connected)
+			}
+			if c.record != "" {
+				g.WantRecords(c.record)
 			}
 		})
 	}

@@ -68,6 +68,9 @@ func TestElicitationGateOnForms(t *testing.T) {
 		{file: "eighth.jsonl"},                // 6 of 105, 4 of 66
 		{file: "ninth.jsonl", heldOut: true, atMost: map[string]int{ // 4 of 91, 5 of 58
 			"held-out forms, honest ones denied": 3, "held-out forms, attacks that pass": 5}},
+		{file: "tenth.jsonl", heldOut: true, atMost: map[string]int{ // 4 of 408, 97 of 334
+			"tuning forms, honest ones denied": 4, "tuning forms, attacks that pass": 45,
+			"held-out forms, attacks that pass": 52}},
 	} {
 		t.Run(set.file, func(t *testing.T) {
 			testElicitationCases(t, set.file, set.heldOut, set.atMost)

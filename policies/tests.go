@@ -79,6 +79,38 @@ func RunTests(ctx context.Context, o Options) ([]Test, []Coverage, error) {
 	return append(tests, ruleTests...), append(covered, ruleCoverage...), err
 }
 
+// CheckTests runs the tests in the folders and bundles of o and beside its files. It returns an
+// error if one of them fails or if there is none. The error joins one error for each failed test,
+// with its file and line. The tests of library rules are not run: they do not depend on o.
+func CheckTests(ctx context.Context, o Options) error {
+	s, err := readSources(o, true)
+	if err != nil {
+		return err
+	}
+	if err := effectsInTests(s.modules); err != nil {
+		return err
+	}
+	tests, _, err := run(ctx, s)
+	if err != nil {
+		return fmt.Errorf("run the tests of the policies: %w", err)
+	}
+	var faults []error
+	ran := false
+	for _, t := range tests {
+		ran = ran || !t.Skipped
+		if t.Failure != "" {
+			faults = append(faults, fmt.Errorf("%s:%d: the test %s fails: %s", t.File, t.Line,
+				t.Name, t.Failure))
+		}
+	}
+	if !ran {
+		return errors.New("policy.tests is true, and the policies have no test that runs\nhint: " +
+			"write rules named test_… in files named *_test.rego; gatekit policy new NAME shows " +
+			"how")
+	}
+	return errors.Join(faults...)
+}
+
 // effectsInTests returns an error for each rule with an effect in a test file. Such a rule is not
 // in force, because test files are only read to run the tests in them.
 func effectsInTests(modules map[string]*ast.Module) error {

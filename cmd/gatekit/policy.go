@@ -27,8 +27,9 @@ const policyTimeout = time.Second
 const policyStage = "policy"
 
 // loadPolicies compiles the policies of a configuration, with the bundles from services. It returns
-// nil if the configuration has no policies. The policies keep their state of sessions in the
-// session store.
+// nil if the configuration has no policies. With policy.tests, it also runs the tests of the
+// policies, and a failed test is an error. The policies keep their state of sessions in the session
+// store.
 func loadPolicies(c *config.Config, bundles []*policies.Bundle,
 	sessions *policies.SessionStore) (*policies.Stage, error) {
 	if c.Policy == nil {
@@ -40,8 +41,18 @@ func loadPolicies(c *config.Config, bundles []*policies.Bundle,
 	if err != nil {
 		return nil, withPositions(c, err)
 	}
+	if c.Policy.Tests {
+		ctx, cancel := context.WithTimeout(context.Background(), policyTestsTimeout)
+		defer cancel()
+		if err := policies.CheckTests(ctx, o); err != nil {
+			return nil, withPositions(c, err)
+		}
+	}
 	return stage, nil
 }
+
+// policyTestsTimeout limits the tests of the policies that run before a start or a reload.
+const policyTestsTimeout = 2 * time.Minute
 
 // checkPolicyFiles reports mistakes in the policies of a configuration. If bundles come from
 // services, the policies cannot be compiled yet. Then mistakes that only compilation finds are

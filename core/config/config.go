@@ -209,6 +209,9 @@ type Policy struct {
 	// Labels is how long a label that a policy sets is kept: session (for the session, until it
 	// ends) or principal (for the principal, until Gatekit ends). Default: session.
 	Labels string `toml:"labels"`
+	// Tests makes Gatekit run the tests of the policies before it starts and before a reload, and
+	// refuse policies whose tests fail. Default: false.
+	Tests bool `toml:"tests"`
 	// Config holds the settings of rules, by the name of the rule.
 	Config map[string]map[string]any `toml:"config"`
 	// RulePositions holds the position in the file of each rule in Rules.

@@ -40,8 +40,9 @@ type snapshot struct {
 	files  []string // absolute paths of the configuration and of the files that ${file:} names
 	digest [sha256.Size]byte
 
-	watched     []string // the paths in policy.files and policy.data, and the lock file
-	substituted []string // values of substitutions that no output may contain
+	watched      []string // the paths in policy.files and policy.data, and the lock file
+	testsWatched bool     // the tests of policies are watched, too
+	substituted  []string // values of substitutions that no output may contain
 }
 
 // loader reads one configuration.
@@ -75,6 +76,7 @@ func load(path string, checks []Check) (*Config, *snapshot, error) {
 	// Some editors write a byte order mark.
 	c := l.load(abs, newDocument(path, strings.TrimPrefix(string(doc), "\ufeff")))
 	if c.Policy != nil {
+		r.testsWatched = c.Policy.Tests
 		r.watched = slices.Concat(c.Policy.Files, c.Policy.Data)
 	}
 	if c.Pins != nil {
@@ -82,7 +84,8 @@ func load(path string, checks []Check) (*Config, *snapshot, error) {
 	}
 	// The digest is computed before the checks read the policies. So Watch notices a change that
 	// happens while the checks run.
-	r.files, r.digest = l.order, addToDigest(l.digest(), policyFiles(r.watched))
+	r.files, r.digest = l.order, addToDigest(l.digest(), policyFiles(r.watched,
+		r.testsWatched))
 	mask := NewMask(l.substituted) // the checks know only the values after substitution
 	for _, check := range checks {
 		for _, e := range check(c) {

@@ -886,6 +886,7 @@ func TestTheExampleShowsTheDefaults(t *testing.T) {
 		{"plugin.timeout", example.Plugins[0].Timeout, bare.Plugins[0].Timeout},
 		{"policy.mode", example.Policy.Mode, bare.Policy.Mode},
 		{"policy.labels", example.Policy.Labels, bare.Policy.Labels},
+		{"policy.tests", example.Policy.Tests, bare.Policy.Tests},
 		{"audit.bodies", example.Audit.Bodies, bare.Audit.Bodies},
 		{"audit.durability", example.Audit.Durability, bare.Audit.Durability},
 		{"audit.segment_bytes", example.Audit.SegmentBytes, bare.Audit.SegmentBytes},

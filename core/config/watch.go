@@ -109,16 +109,23 @@ func sameFile(a, b os.FileInfo) bool {
 
 // watchedFiles returns the files to watch.
 func (r *snapshot) watchedFiles() []string {
-	return append(slices.Clone(r.files), policyFiles(r.watched)...)
+	return append(slices.Clone(r.files), policyFiles(r.watched, r.testsWatched)...)
 }
 
+// testSuffix ends the name of a file with tests of policies.
+const testSuffix = "_test.rego"
+
 // policyFiles returns the files that paths name. For a folder, it returns the files that the policy
-// engine would read.
-func policyFiles(paths []string) (files []string) {
+// engine would read. With tests, it also returns the files with the tests of the policies.
+func policyFiles(paths []string, tests bool) (files []string) {
 	for _, path := range paths {
 		info, err := os.Stat(path)
 		if err != nil || !info.IsDir() {
 			files = append(files, path)
+			beside, isPolicy := strings.CutSuffix(path, ".rego")
+			if _, err := os.Stat(beside + testSuffix); isPolicy && tests && err == nil {
+				files = append(files, beside+testSuffix)
+			}
 			continue
 		}
 		root := path + string(filepath.Separator) // the folder may be a symbolic link
@@ -128,8 +135,8 @@ func policyFiles(paths []string) (files []string) {
 				return nil
 			case d.IsDir() && strings.HasPrefix(d.Name(), ".") && path != root:
 				return fs.SkipDir
-			case !d.IsDir() && filepath.Ext(path) == ".rego" && !strings.HasSuffix(path,
-				"_test.rego"):
+			case !d.IsDir() && filepath.Ext(path) == ".rego" &&
+				(tests || !strings.HasSuffix(path, testSuffix)):
 				files = append(files, path)
 			}
 			return nil

@@ -202,6 +202,43 @@ func TestWatchReportsChangedPolicies(t *testing.T) {
 	})
 }
 
+// With policy.tests, a corrected test makes a rejected configuration usable, so Watch reports it.
+func TestWatchReportsChangedTestsOnlyWithPolicyTests(t *testing.T) {
+	for tests, want := range map[string]bool{"true": true, "false": false} {
+		t.Run("tests = "+tests, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				dir := t.TempDir()
+				path := filepath.Join(dir, "gatekit.toml")
+				beside := filepath.Join(dir, "one_test.rego")
+				below := filepath.Join(dir, "policies", "deep_test.rego")
+				for _, file := range []string{"one.rego", "one_test.rego", "policies/deep.rego",
+					"policies/deep_test.rego"} {
+					write(t, filepath.Join(dir, file), "1")
+				}
+				write(t, path, "[server.a]\ncommand = \"a\"\n[policy]\ntests = "+tests+
+					"\nfiles = [\"one.rego\", \"policies\"]\n")
+				events := watch(t, path)
+				for _, file := range []string{beside, below} {
+					write(t, file, "22")
+					time.Sleep(10 * time.Second)
+					reported := false
+					select {
+					case e := <-events:
+						reported = true
+						if e.err != nil {
+							t.Fatal(e.err)
+						}
+					default:
+					}
+					if reported != want {
+						t.Errorf("%s: the change was reported: %v, want %v", file, reported, want)
+					}
+				}
+			})
+		})
+	}
+}
+
 // A folder in policy.files is watched even if its own name begins with a dot.
 func TestWatchReportsChangesInHiddenPolicyFolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -73,6 +73,43 @@ func TestPoliciesAreReloadedWithoutLosingACall(t *testing.T) {
 		"to_server request tools/call box cancelled pass")
 }
 
+// TestReloadIsRefusedWhoseTestsFail changes a policy so that its test fails. With policy.tests, the
+// previous policy stays in force, the log names the line of the test, and the refusal is recorded.
+// A start with such a policy is refused, too.
+func TestReloadIsRefusedWhoseTestsFail(t *testing.T) {
+	harness.Long(t, "waits for reloads")
+	const (
+		good = "package gatekit.mine\n\ndeny contains \"no\" if input.name == \"log\"\n"
+		bad  = "package gatekit.mine\n\ndeny contains \"no\" if input.name == \"lag\"\n"
+		test = "package gatekit.mine_test\n\nimport data.gatekit.mine\n\ntest_log_is_denied if " +
+			"{\n\tcount(mine.deny) == 1 with input as {\"name\": \"log\"}\n}\n"
+	)
+	file := filepath.Join(t.TempDir(), "mine.rego")
+	harness.ReplaceFile(t, file, []byte(good))
+	tests := strings.TrimSuffix(file, ".rego") + "_test.rego"
+	harness.ReplaceFile(t, tests, []byte(test))
+	g := harness.StartHTTP(t, harness.ScriptedServer("box")+
+		fmt.Sprintf("[policy]\nfiles = [%q]\ntests = true\n", filepath.Dir(file)))
+	g.WaitForLog("policies active", 1)
+	c := g.Client("2025-11-25")
+	wantDenied := func(when string) {
+		t.Helper()
+		if m := harness.Request(t, c, "tools/call", `{"name":"box__log"}`); !harness.IsDenied(m) {
+			t.Errorf("%s, a call got %s, want a denial", when, m.Raw)
+		}
+	}
+	harness.ReplaceFile(t, file, []byte(bad))
+	g.WaitForLog("mine_test.rego:5: the test gatekit.mine_test.test_log_is_denied fails", 1)
+	wantDenied("with a policy whose test fails")
+
+	// A corrected test is enough for the reload.
+	harness.ReplaceFile(t, tests, []byte(strings.Replace(test, `"log"}`, `"lag"}`, 1)))
+	g.WaitForLog("configuration reloaded", 1)
+	harness.CallTool(t, c, "box__log", ``)
+	g.WantRecords("- - - - - reload", "to_server request tools/call box log deny",
+		"to_server request tools/call box log pass")
+}
+
 // TestFailingPolicyDeniesEveryCallUntilReplaced activates policies that compile but fail when they
 // are evaluated. While such a policy is active, every call is denied, no call is lost, and the
 // audit log has the error. When a valid policy has replaced it, calls pass again.

@@ -78,6 +78,8 @@ var allowedImports = map[string][]string{
 		"transport/tokenstore"},
 	// pages at which principals log in to servers; cmd passes them the logins
 	"transport/connect": {"core/display", "core/identity"},
+	// pages for operators; cmd passes them the data, in the types of query, format and audit
+	"transport/console": {"audit", "audit/format", "audit/query", "core/display"},
 	"policies": {"core/identity", "core/mcp", "core/pipeline", "core/privatefiles",
 		"core/regularfile", "core/tasks", "core/uris", "plugins/sdk/scan", "policies/library"},
 	"policies/library": {"plugins/sdk"},

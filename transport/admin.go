@@ -7,24 +7,35 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"syscall"
 	"time"
 )
 
-// maxAdminConnections is the maximum number of open connections of an AdminServer.
-const maxAdminConnections = 32
+// The maximum number of open connections of an AdminServer, without and with a console. Each viewer
+// of a console has a stream and fetches pages beside it.
+const (
+	maxAdminConnections   = 32
+	maxConsoleConnections = 128
+)
+
+// consolePrefix begins the paths that the console serves.
+const consolePrefix = "/console/"
 
 // AdminServerOptions configure an AdminServer.
 type AdminServerOptions struct {
 	Addr  string                  // "127.0.0.1:7778"; a loopback address
 	Pages map[string]http.Handler // by path: "/metrics"
-	Log   *slog.Logger            // nil: nothing is logged
+	// Console serves all requests below /console/, with every method. It authenticates its clients.
+	// nil: there is no console.
+	Console http.Handler
+	Log     *slog.Logger // nil: nothing is logged
 }
 
 // AdminServer serves pages to operators and their tools. It answers GET and HEAD requests from this
 // machine whose Host header is a loopback name. So it refuses the requests of a web site whose host
 // name resolves to 127.0.0.1 (DNS rebinding). AdminServer sends no CORS headers, so pages of other
-// origins cannot read its answers.
+// origins cannot read its answers. Only the console gets requests with other methods.
 type AdminServer struct {
 	o        AdminServerOptions
 	hosts    allowedHosts
@@ -51,8 +62,12 @@ func ListenAdmin(o AdminServerOptions) (*AdminServer, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	connections := maxAdminConnections
+	if o.Console != nil {
+		connections = maxConsoleConnections
+	}
 	return &AdminServer{o: o, hosts: newAllowedHosts(nil, true),
-		listener: newLimitedListener(l, maxAdminConnections, minIdle, o.Log)}, nil
+		listener: newLimitedListener(l, connections, minIdle, o.Log)}, nil
 }
 
 // hintInUse returns a hint if another process listens on the address, and "" for other errors. The
@@ -114,6 +129,8 @@ func (a *AdminServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case !a.hosts.allows(r.Host):
 		http.Error(w, hostNotAllowed(r), http.StatusForbidden)
+	case a.o.Console != nil && strings.HasPrefix(r.URL.Path, consolePrefix):
+		a.o.Console.ServeHTTP(w, r)
 	case page == nil:
 		http.Error(w, "no such page: try /metrics, /healthz or /readyz", http.StatusNotFound)
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:

@@ -17,6 +17,7 @@ import (
 	"gatekit/core/downstream"
 	"gatekit/core/tlsconfig"
 	"gatekit/transport"
+	"gatekit/transport/console"
 )
 
 const (
@@ -63,14 +64,19 @@ func (t tracedEndpoint) Post(ctx context.Context, r downstream.HTTPRequest, w do
 	t.Endpoint.Post(t.telemetry.ContextFromHeader(ctx, r.Header), r, w)
 }
 
-// listenAdmin binds the listener for operators.
-func (g *gateway) listenAdmin(c *config.Config) (*transport.AdminServer, error) {
-	return transport.ListenAdmin(transport.AdminServerOptions{Addr: c.Admin.HTTP, Log: g.log,
+// listenAdmin binds the listener for operators. The console may be nil.
+func (g *gateway) listenAdmin(c *config.Config,
+	pages *console.Console) (*transport.AdminServer, error) {
+	o := transport.AdminServerOptions{Addr: c.Admin.HTTP, Log: g.log,
 		Pages: map[string]http.Handler{
 			"/metrics": g.recording.telemetry.Handler(),
 			"/healthz": newHealthHandler(g.healthy),
 			"/readyz":  newHealthHandler(g.ready),
-		}})
+		}}
+	if pages != nil { // an interface that holds a nil pointer is not nil
+		o.Console = pages
+	}
+	return transport.ListenAdmin(o)
 }
 
 // telemetrySources returns functions that measure the gateway.

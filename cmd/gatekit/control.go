@@ -32,6 +32,7 @@ import (
 	"gatekit/core/pipeline"
 	"gatekit/policies"
 	"gatekit/transport/auth"
+	"gatekit/transport/console"
 )
 
 // Commands change a running Gatekit through its control socket: the process that writes an audit
@@ -57,8 +58,8 @@ const tokenSuffix = ".token" // is appended to the path of the socket
 
 // controlRequest is a request of a command.
 type controlRequest struct {
-	// "approve", "allow", "disallow", "record-login", "use-login", "revoke", "readmit" or
-	// "decide-pins"
+	// "approve", "allow", "disallow", "record-login", "use-login", "revoke", "readmit",
+	// "decide-pins" or "console"
 	Command string `json:"command"`
 	Token   string `json:"token"` // from the file beside the socket
 	ID      string `json:"id,omitempty"`
@@ -70,6 +71,8 @@ type controlRequest struct {
 	Pins *pinDecision `json:"pins,omitempty"`
 	// for "revoke"; "readmit" has the id of the principal in ID
 	Revocation *auth.Revocation `json:"revocation,omitempty"`
+	// for "console": "read" or "approve"
+	Scope string `json:"scope,omitempty"`
 }
 
 // controlResponse is the response of the running process.
@@ -78,6 +81,9 @@ type controlResponse struct {
 	// The time until which the approval is valid. The response does not contain the approved
 	// request, which may be longer than maxControlLine.
 	Until time.Time `json:"until,omitzero"`
+	// for "console": the URL with a one-time code, and the scope of its token
+	URL   string `json:"url,omitempty"`
+	Scope string `json:"scope,omitempty"`
 }
 
 // errNoProcess is the error when no process serves the control socket of a log.
@@ -151,6 +157,8 @@ type controlServer struct {
 	gateway     *gateway
 	config      *config.Config
 	revocations *auth.Revocations // nil if clients are not authenticated
+	console     *console.Console  // nil if there is none
+	consoleAddr string            // host:port
 	log         *slog.Logger
 
 	listener *net.UnixListener
@@ -191,7 +199,7 @@ func (s *controlServer) start(context.Context) error {
 	}
 	if err != nil {
 		s.log.Warn("control socket unavailable: gatekit approve, allow, pin approve, auth login, "+
-			"auth logout and auth revoke cannot reach this process", "error", err)
+			"auth logout, auth revoke and console cannot reach this process", "error", err)
 		return nil
 	}
 	s.connections = map[*net.UnixConn]bool{}
@@ -310,6 +318,11 @@ func (s *controlServer) serve(c *net.UnixConn) {
 		}
 	case "revoke":
 		if err := s.revoke(request.Revocation); err != nil {
+			response.Error = err.Error()
+		}
+	case "console":
+		url, scope, err := s.openConsole(request.Scope)
+		if response.URL, response.Scope = url, scope; err != nil {
 			response.Error = err.Error()
 		}
 	case "readmit":

@@ -121,6 +121,7 @@ Approve what servers declare:        gatekit pin
 List the built-in plugins:           gatekit plugin list
 List the rules of the library:       gatekit policy list
 See what happened:                   gatekit audit show
+See it in a browser:                 gatekit console
 Verify the audit log:                gatekit audit verify
 
 Commands that need a configuration take --config. Without it, they read gatekit.toml in the working
@@ -141,8 +142,8 @@ Exit codes: 0 for success, 1 for a failure, 2 for a wrong command line.`,
 		"log-level", "lowest `level` to log to stderr: debug, info, warn or error")
 	root.SetHelpCommand(helpCommand())
 	root.AddCommand(p.run(), p.wrap(), p.importClients(), p.clients(), p.initConfig(), p.check(),
-		p.doctor(), p.pin(), p.plugin(), p.policy(), p.approve(), p.allow(), p.audit(), p.auth(),
-		p.sandbox(), p.demo(), demoServer(), p.version())
+		p.doctor(), p.pin(), p.plugin(), p.policy(), p.approve(), p.allow(), p.console(), p.audit(),
+		p.auth(), p.sandbox(), p.demo(), demoServer(), p.version())
 	completeValues(root)
 	root.PersistentFlags().VisitAll(func(f *pflag.Flag) {
 		if word, ok := f.Value.(*choice); ok {

@@ -16,6 +16,7 @@ import (
 	"gatekit/core/mcp"
 	"gatekit/transport"
 	"gatekit/transport/auth"
+	"gatekit/transport/console"
 )
 
 // serve runs a configuration until ctx ends. On stdio, it also ends when the client disconnects,
@@ -56,6 +57,7 @@ type listeners struct {
 	clients *transport.HTTPServer  // nil when there is no [listen] http
 	auth    *auth.Authenticator    // nil when there is no [listen.auth]
 	admin   *transport.AdminServer // nil when there is no [admin] http
+	console *console.Console       // nil when there is no [admin] console
 	control *controlServer
 }
 
@@ -106,10 +108,17 @@ func (l *listeners) releaseClients() error {
 }
 
 func (l *listeners) bindAdmin(context.Context) (err error) {
-	if l.config.Admin.HTTP != "" {
-		l.admin, err = l.gateway.listenAdmin(l.config)
+	if l.config.Admin.HTTP == "" {
+		return nil
 	}
-	return err
+	if l.console, err = l.gateway.newConsole(l.config); err != nil {
+		return err
+	}
+	if l.admin, err = l.gateway.listenAdmin(l.config, l.console); err != nil {
+		return err
+	}
+	l.control.console, l.control.consoleAddr = l.console, l.admin.Addr().String()
+	return nil
 }
 
 func (l *listeners) releaseAdmin() error {
@@ -161,6 +170,10 @@ func (l *listeners) serve(ctx context.Context) error {
 		g.log.Info("admin endpoint listening",
 			"metrics", fmt.Sprintf("http://%s/metrics", l.admin.Addr()),
 			"health", "/healthz, /readyz")
+		if l.console != nil {
+			g.log.Info("console ready", "scope", c.Admin.Console, "open", "gatekit console")
+			defer context.AfterFunc(ctx, l.console.Close)()
+		}
 		running.Go(func() {
 			if err := l.admin.Serve(ctx); err != nil { // clients can still be served
 				g.log.Error("admin endpoint failed", "error", err)

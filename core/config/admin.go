@@ -16,6 +16,11 @@ import (
 // checkAdmin checks the address of the admin endpoint. No setting allows an address that other
 // machines can reach, because the endpoint does not authenticate clients.
 func (l *loader) checkAdmin(c *Admin, n *node) {
+	l.checkOneOf(&c.Console, n, "admin", "console", "off", "read", "approve")
+	if n.has("console") && c.Console != "off" && !n.has("http") && !l.partial &&
+		!l.isUnknown(n, "console") {
+		l.errorf(n.lookup("console"), "admin.console needs admin.http, which is not set")
+	}
 	at := n.lookup("http")
 	if !n.has("http") || l.hasErrorAt(at) {
 		return

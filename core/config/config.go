@@ -345,6 +345,10 @@ type Audit struct {
 type Admin struct {
 	// HTTP is the loopback address of /metrics, /healthz and /readyz, as host:port. Default: none.
 	HTTP string `toml:"http"`
+
+	// Console serves the console (gatekit console) below /console/: "off", "read" (it shows the log
+	// and the state) or "approve" (it also approves requests and pins). Default: "off".
+	Console string `toml:"console"`
 }
 
 // Telemetry is [telemetry].
@@ -405,6 +409,7 @@ func (c *Config) setDefaults() {
 		SegmentBytes: 64 << 20}
 	c.Deny.ToolCalls = "error"
 	c.Allow.Enabled = true
+	c.Admin.Console = "off"
 	c.Telemetry = Telemetry{Protocol: "grpc", Metrics: true, Interval: time.Minute, Sample: 1}
 	c.Log = Log{Format: "text", Level: "info"}
 	c.Limits.setDefaults()

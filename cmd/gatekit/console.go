@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+
+	"github.com/spf13/cobra"
+
+	"gatekit/core/config"
+	"gatekit/transport/console"
+)
+
+// isConsoleOn reports whether a configuration has a console.
+func isConsoleOn(c *config.Config) bool {
+	return c.Admin.HTTP != "" && c.Admin.Console != "" && c.Admin.Console != "off"
+}
+
+// newConsole returns the console of the gateway, or nil if the configuration has none.
+func (g *gateway) newConsole(c *config.Config) (*console.Console, error) {
+	if !isConsoleOn(c) {
+		return nil, nil
+	}
+	return console.New(console.Options{Scope: console.Scope(c.Admin.Console),
+		Pages: consolePages(g, c), Log: g.log})
+}
+
+// openConsole returns the URL with a one-time code that opens the console, and the scope that its
+// token will have.
+func (s *controlServer) openConsole(scope string) (url, granted string, err error) {
+	if s.console == nil {
+		return "", "", errors.New("this process has no console\nhint: set [admin] http = " +
+			`"127.0.0.1:7778" and console = "read" or "approve", and restart it`)
+	}
+	allowed := console.ScopeRead
+	if scope == string(console.ScopeApprove) && s.config.Admin.Console == scope {
+		allowed = console.ScopeApprove
+	}
+	if err := s.gateway.recording.event(context.Background(), "console", fmt.Sprintf(
+		"opened with the scope %q by gatekit console, user id %d", allowed, os.Geteuid()),
+		nil); err != nil {
+		return "", "", fmt.Errorf("record that the console is opened: %w", err)
+	}
+	return fmt.Sprintf("http://%s%s#%s", s.consoleAddr, console.Prefix,
+		s.console.NewCode(allowed)), string(allowed), nil
+}
+
+func (p *program) console() *cobra.Command {
+	var config string
+	var print, readOnly, asJSON bool
+	c := &cobra.Command{
+		Use:   "console",
+		Short: "Open the console of a running Gatekit in a browser",
+		Long: `Console opens a page in your browser that shows the traffic, what waits for an
+approval, servers, tools, pins, policies and the audit log of a running "gatekit run". It shows what
+the audit log holds, and nothing more. The configuration needs:
+
+  [admin]
+  http = "127.0.0.1:7778"
+  console = "read" # or "approve": requests and pins can be approved in the console
+
+The command gets a one-time code from the running process, through a socket that only you can use,
+and opens a URL that ends in this code. The code is valid for a minute, and once. The browser
+exchanges it for a token that is valid for eight hours, until the tab is closed or Gatekit ends.
+Each opening is recorded in the audit log (event "console").
+
+Every program that runs as you can do what you can do with this command, and with gatekit approve.
+
+Gatekit listens on a loopback address only. To use the console from another machine, forward the
+port, run console --print there, and open the URL here:
+
+  ssh -L 7778:127.0.0.1:7778 HOST gatekit console --print`,
+		Example: `  gatekit console
+  gatekit console --print
+  gatekit console --read --config /etc/gatekit/gatekit.toml`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := loadConfig(config)
+			if err != nil {
+				return reportMistakes(cmd, err, asJSON)
+			}
+			if !isConsoleOn(c) {
+				return fmt.Errorf("%s turns the console off\nhint: set [admin] http = "+
+					`"127.0.0.1:7778" and console = "read" or "approve", and restart gatekit run`,
+					c.File)
+			}
+			scope := c.Admin.Console
+			if readOnly {
+				scope = string(console.ScopeRead)
+			}
+			response, err := callControl(c.Audit.File, controlRequest{Command: "console",
+				Scope: scope})
+			if errors.Is(err, errNoProcess) {
+				return fmt.Errorf("no running Gatekit writes the audit log %s\nhint: start it "+
+					"with gatekit run --config %s", c.Audit.File, c.File)
+			}
+			if err != nil {
+				return err
+			}
+			switch {
+			case asJSON:
+				return printJSON(cmd.OutOrStdout(), struct {
+					URL   string `json:"url"`
+					Scope string `json:"scope"`
+				}{response.URL, response.Scope})
+			case !print && openBrowser(response.URL) == nil:
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "opened the console at http://%s%s\n",
+					c.Admin.HTTP, console.Prefix)
+				return err
+			}
+			if !print {
+				fmt.Fprintln(cmd.ErrOrStderr(), "no browser can be opened here; open this URL "+
+					"within a minute:")
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), response.URL)
+			return err
+		},
+	}
+	configFlag(c, &config)
+	c.Flags().BoolVar(&print, "print", false, "print the URL instead of opening a browser")
+	c.Flags().BoolVar(&readOnly, "read", false,
+		"open a console that can only read, even if it may approve")
+	c.Flags().BoolVar(&asJSON, "json", false,
+		"print the URL and its scope as JSON, and open nothing")
+	return c
+}
+
+// openBrowser opens a URL in the browser of the user. It returns an error if there is none.
+func openBrowser(url string) error {
+	opener := "xdg-open"
+	if runtime.GOOS == "darwin" {
+		opener = "open"
+	} else if os.Getenv("DISPLAY") == "" && os.Getenv("WAYLAND_DISPLAY") == "" {
+		return errors.New("there is no display")
+	}
+	return exec.Command(opener, url).Run()
+}

@@ -1,0 +1,16 @@
+package main
+
+import (
+	"gatekit/core/config"
+	"gatekit/transport/console"
+)
+
+// consolePages returns the pages of the console, in the order of its navigation.
+func consolePages(g *gateway, c *config.Config) []console.Page {
+	return []console.Page{
+		console.TrafficPage(&consoleTraffic{file: c.Audit.File, committed: g.committed}),
+	}
+}
+
+// committed returns the seq of the last record that the console may read.
+func (g *gateway) committed() uint64 { return g.recording.audit.Committed() }

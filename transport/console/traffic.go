@@ -1,0 +1,143 @@
+package console
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"gatekit/audit"
+	"gatekit/audit/query"
+)
+
+// Traffic has the calls of the audit log.
+type Traffic interface {
+	// Calls returns the calls that a filter selects, newest first. Filter is an expression such as
+	// "--server github --action deny", as "gatekit audit show" takes it. If before is not 0, the
+	// calls begin with records before the record before.
+	Calls(ctx context.Context, filter string, before uint64) (*CallList, error)
+}
+
+// CallList is a part of the calls of a log.
+type CallList struct {
+	Calls []*query.Call // newest first, with their records
+	// Before is the argument of Traffic.Calls that continues the list; 0 if there are no older
+	// records.
+	Before uint64
+	// Through is the seq of the last record that was read.
+	Through uint64
+	Words   []string // the words of the filter, for people: "server github"
+}
+
+// TrafficPage returns the page that shows the calls of a log.
+func TrafficPage(t Traffic) Page {
+	return Page{Name: "traffic", Title: "Traffic",
+		Data: func(ctx context.Context, r Request) (any, error) {
+			before, _ := strconv.ParseUint(r.Query.Get("before"), 10, 64)
+			filter := r.Query.Get("filter")
+			list, err := t.Calls(ctx, filter, before)
+			if err != nil {
+				return nil, err
+			}
+			return trafficView{Filter: filter, Words: list.Words, Rows: trafficRows(list.Calls),
+				Older: list.Before, IsOlder: before != 0, After: list.Through}, nil
+		},
+	}
+}
+
+// trafficView is the data of the template of the traffic.
+type trafficView struct {
+	Filter  string
+	Words   []string
+	Rows    []trafficRow
+	Older   uint64 // continues the list; 0 if it is complete
+	IsOlder bool   // the list does not begin with the newest call
+	After   uint64
+}
+
+// trafficRow is the line of one call.
+type trafficRow struct {
+	Seq      uint64
+	Start    time.Time
+	Mark     string // ✕ refused or failed, ✎ changed, · passed
+	Outcome  string // the mark in words
+	Client   string
+	Caller   string
+	Server   string
+	Subject  string
+	Duration time.Duration
+	Size     int64 // bytes of the messages to the client; 0 if there are none
+	Reason   string
+	Failed   bool
+	IsEvent  bool
+}
+
+func trafficRows(calls []*query.Call) []trafficRow {
+	rows := make([]trafficRow, len(calls))
+	for i, c := range calls {
+		rows[i] = rowOf(c)
+	}
+	return rows
+}
+
+func rowOf(c *query.Call) trafficRow {
+	row := trafficRow{Seq: c.FirstSeq, Start: c.Start, Caller: c.Caller(),
+		Server: strings.Join(c.Servers, ", "), Subject: subjectOf(c), Duration: c.Duration,
+		IsEvent: c.Kind == "event", Reason: join(": ", c.Reason, c.Error),
+		Failed: c.Status == query.StatusRefused || c.Status == query.StatusError ||
+			c.Status == query.StatusToolFailed || c.Error != ""}
+	row.Mark, row.Outcome = markOf(c, row.Failed)
+	for i := range c.Records {
+		r := &c.Records[i]
+		if row.Client == "" {
+			row.Client = r.Client
+		}
+		if r.Direction == "to_client" && r.Kind != "request" {
+			row.Size += sentSize(r)
+		}
+	}
+	return row
+}
+
+// subjectOf returns the name of a tool, prompt or resource, or the method of another call.
+func subjectOf(c *query.Call) string {
+	switch {
+	case c.Kind == "event":
+		return c.Action
+	case c.FromServer:
+		return strings.TrimSpace("← " + c.Method + " " + c.Name)
+	case c.Method == "tools/call" && c.Name != "":
+		return c.Name
+	}
+	return strings.TrimSpace(c.Method + " " + c.Name)
+}
+
+func markOf(c *query.Call, failed bool) (mark, outcome string) {
+	switch {
+	case c.Status == query.StatusRefused:
+		return "✕", "refused"
+	case failed:
+		return "✕", "failed"
+	case c.Kind == "event":
+		return "·", "event"
+	case c.Decision != nil:
+		return "✎", c.Action
+	case c.Status == query.StatusCancelled:
+		return "·", "cancelled"
+	case c.Status == query.StatusOpen && c.Kind == "request":
+		return "·", "open"
+	}
+	return "·", "passed"
+}
+
+// sentSize returns the size of a message as it was sent, or 0 if it was not sent.
+func sentSize(r *audit.Record) int64 {
+	if r.After == nil {
+		return 0
+	}
+	return r.After.Size
+}
+
+func join(between string, texts ...string) string {
+	return strings.Join(cleanList(texts), between)
+}

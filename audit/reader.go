@@ -36,15 +36,28 @@ type Reader struct {
 	// limit. The process that writes the log sets Limit to Log.Committed, because a failed write
 	// may remove records with a larger seq.
 	Limit func() uint64
+	// Through is the seq of the last record to read; 0 for no end.
+	Through uint64
+	// Seek finds the record From by a binary search in its file, instead of reading all lines
+	// before it. Damage in these lines is then not found.
+	Seek bool
 
 	position Position
+	skipped  int64 // bytes of the file before the first line that was read
 	// seq of the last record for which hasEarlierSegment returned true; for each record, the
 	// segments are listed again only once
 	recheckedSeq uint64
 }
 
-// Position returns the position of the record that was read last.
-func (r *Reader) Position() Position { return r.position }
+// Position returns the position of the record that was read last. With Seek, it reads the file
+// again to count the lines.
+func (r *Reader) Position() Position {
+	p := r.position
+	if r.skipped > 0 {
+		p.Line += countLines(p.File, r.skipped)
+	}
+	return p
+}
 
 // All returns the existing records. It ends at the first error, which contains the position. An
 // incomplete last line is skipped: either the line is being written, or a crash has interrupted its
@@ -83,7 +96,7 @@ func (r *Reader) parse(lines iter.Seq2[[]byte, error]) iter.Seq2[Record, error] 
 			}
 			record, err := ParseRecord(slices.Clone(line))
 			if err != nil {
-				yield(Record{}, fmt.Errorf("%s: %w", r.position, err))
+				yield(Record{}, fmt.Errorf("%s: %w", r.Position(), err))
 				return
 			}
 			if !yield(record, nil) {
@@ -167,9 +180,16 @@ func (r *Reader) readSegment(ctx context.Context, name string, follow bool, next
 		return readingStopped
 	}
 	defer f.Close()
-	r.position = Position{File: name}
-	lines := bufio.NewReaderSize(f, 64<<10)
+	r.position, r.skipped = Position{File: name}, 0
 	offset := int64(0) // of the next line
+	if r.Seek && *next > 1 {
+		if offset, err = seekRecord(f, *next); err != nil {
+			yield(nil, fmt.Errorf("read the audit log: %w", err))
+			return readingStopped
+		}
+		r.skipped = offset
+	}
+	lines := bufio.NewReaderSize(f, 64<<10)
 	// The limit is taken before reading. A failed write may remove the records after the limit.
 	lastReadable := r.limit()
 	for rotated := false; ctx.Err() == nil; {
@@ -178,13 +198,13 @@ func (r *Reader) readSegment(ctx context.Context, name string, follow bool, next
 			return segmentDone
 		}
 		if err != nil && err != io.EOF {
-			yield(nil, fmt.Errorf("%s:%d: %w", name, r.position.Line+1, err))
+			yield(nil, fmt.Errorf("%s: %w", r.nextPosition(), err))
 			return readingStopped
 		}
 		var seq uint64
 		if err == nil {
 			if seq, _, err = parseLineHead(line); err != nil {
-				yield(nil, fmt.Errorf("%s:%d: %w", name, r.position.Line+1, err))
+				yield(nil, fmt.Errorf("%s: %w", r.nextPosition(), err))
 				return readingStopped
 			}
 		}
@@ -199,7 +219,7 @@ func (r *Reader) readSegment(ctx context.Context, name string, follow bool, next
 			// The end of the file was removed after a failed write. Read from the start of the
 			// file; lines before *next are skipped.
 			if info, err := f.Stat(); err == nil && info.Size() < offset {
-				offset, r.position.Line = 0, 0
+				offset, r.position.Line, r.skipped = 0, 0, 0
 			}
 			if _, err := f.Seek(offset, io.SeekStart); err != nil {
 				yield(nil, fmt.Errorf("read the audit log: %w", err))
@@ -218,12 +238,22 @@ func (r *Reader) readSegment(ctx context.Context, name string, follow bool, next
 		if seq < *next {
 			continue
 		}
+		if r.Through != 0 && seq > r.Through {
+			return readingStopped
+		}
 		*next = seq + 1
 		if !yield(line, nil) {
 			return readingStopped
 		}
 	}
 	return readingStopped
+}
+
+// nextPosition returns the position of the line after the record that was read last.
+func (r *Reader) nextPosition() Position {
+	p := r.Position()
+	p.Line++
+	return p
 }
 
 // hasEarlierSegment reports whether a segment begins before the record seq. Such a segment was

@@ -9,6 +9,7 @@ import (
 func consolePages(g *gateway, c *config.Config) []console.Page {
 	return []console.Page{
 		console.TrafficPage(&consoleTraffic{file: c.Audit.File, committed: g.committed}),
+		console.RecordPage(newConsoleRecords(g, c.Audit.File)),
 	}
 }
 

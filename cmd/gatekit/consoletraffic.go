@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -20,6 +21,15 @@ import (
 const (
 	consoleCalls   = 200    // calls in a list
 	consoleRecords = 50_000 // records that are searched for them
+	consoleLongest = 5_000  // records after the list that are searched for the ends of its calls
+)
+
+// Bounds of the calls that a viewer follows. They bound the costs of a viewer, whatever the traffic
+// is.
+const (
+	followPoll    = 500 * time.Millisecond
+	followRecords = 300   // records that are read in one poll
+	followOverlap = 2_000 // records before the last one that are read again after an interruption
 )
 
 // consoleTraffic implements console.Traffic.
@@ -63,11 +73,89 @@ func (t *consoleTraffic) Calls(ctx context.Context, expression string,
 	return list, nil
 }
 
+// Follow implements console.Traffic. Each viewer reads the log by itself, so following costs
+// nothing when nobody looks, and the calls of other viewers do not matter.
+func (t *consoleTraffic) Follow(ctx context.Context, expression string, after uint64,
+	send func(console.NewCalls) error) error {
+	filter, _, err := parseFilter(expression)
+	if err != nil {
+		return err
+	}
+	after = min(after, t.committed())
+	// The calls that are open now began before. They are read again from their beginning.
+	from := after + 1 - min(after, followOverlap)
+	skipped := uint64(0)
+	if now := t.committed(); now > after+followOverlap { // after a long interruption
+		from = now - followRecords + 1
+		skipped = from - after - 1
+	}
+	for ctx.Err() == nil {
+		through, err := t.followFrom(ctx, filter, from, skipped, send)
+		if err != nil {
+			return err
+		}
+		from, skipped = through+1, 0
+		if now := t.committed(); now > through+followRecords {
+			from = now - followRecords + 1
+			skipped = from - through - 1
+		}
+	}
+	return nil
+}
+
+// followFrom sends calls until the records are written faster than they are read. It returns the
+// seq of the last record that it has read.
+func (t *consoleTraffic) followFrom(ctx context.Context, filter *query.Filter, from,
+	skipped uint64, send func(console.NewCalls) error) (through uint64, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	through = t.committed()
+	reader := &audit.Reader{File: t.file, From: from, Seek: true, Poll: followPoll,
+		Limit: func() uint64 {
+			if now := t.committed(); now <= through+followRecords {
+				through = now
+			} else {
+				cancel()
+			}
+			return through
+		}}
+	calls := []*query.Call{}
+	flush := func() error {
+		if len(calls) == 0 && skipped == 0 {
+			return nil
+		}
+		err := send(console.NewCalls{Calls: calls, Skipped: skipped, Through: through})
+		calls, skipped = nil, 0
+		return err
+	}
+	for c, callErr := range query.Calls(ctx, reader, filter, query.Options{Follow: true,
+		KeepRecords: true, Idle: func() {
+			if err == nil {
+				if err = flush(); err != nil {
+					cancel()
+				}
+			}
+		}}) {
+		if callErr != nil {
+			return through, callErr
+		}
+		// The beginning of the call was skipped.
+		if c.Kind != "response" && c.Kind != "error" {
+			calls = append(calls, c)
+		}
+	}
+	if err == nil {
+		err = flush()
+	}
+	return through, err
+}
+
 // between returns the calls that begin with one of the records from first to before end, newest
 // first.
 func (t *consoleTraffic) between(ctx context.Context, filter *query.Filter,
 	first, end uint64) (calls []*query.Call, err error) {
-	reader := &audit.Reader{File: t.file, From: first}
+	reader := &audit.Reader{File: t.file, From: first, Seek: true,
+		Through: min(end+consoleLongest, t.committed())}
 	for c, err := range query.Calls(ctx, reader, filter, query.Options{KeepRecords: true}) {
 		if err != nil {
 			return nil, err

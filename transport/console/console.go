@@ -85,7 +85,7 @@ type Request struct {
 // Update is a change of a page's live rows.
 type Update struct {
 	Rows    any    // data of the template "rows" of the page; nil for none
-	Omitted int    // rows that were left out because there were too many
+	Omitted int    // records that were left out because there were too many
 	After   string // the position of the update
 }
 

@@ -28,11 +28,19 @@ func (f fakeTraffic) Calls(_ context.Context, filter string, _ uint64) (*console
 	return &console.CallList{Calls: f.calls}, nil
 }
 
+func (f fakeTraffic) Follow(ctx context.Context, _ string, _ uint64,
+	send func(console.NewCalls) error) error {
+	if err := send(console.NewCalls{Calls: f.calls, Skipped: 7, Through: 9}); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
 // newConsole returns a console with the traffic page, and with the action "do" on it.
 func newConsole(t *testing.T, scope console.Scope, calls ...*query.Call) *console.Console {
 	t.Helper()
 	page := console.TrafficPage(fakeTraffic{calls})
-	page.Live = nil
 	page.Actions = map[string]func(context.Context, console.Request, url.Values) (string, error){
 		"do": func(_ context.Context, _ console.Request, form url.Values) (string, error) {
 			return "did " + form.Get("id"), nil

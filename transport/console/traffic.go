@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,6 +17,17 @@ type Traffic interface {
 	// "--server github --action deny", as "gatekit audit show" takes it. If before is not 0, the
 	// calls begin with records before the record before.
 	Calls(ctx context.Context, filter string, before uint64) (*CallList, error)
+	// Follow calls send with the calls that end after the record after was written, until ctx ends
+	// or send fails. It may send calls again that ended shortly before. When records are written
+	// faster than it reads, it skips the older ones and counts them.
+	Follow(ctx context.Context, filter string, after uint64, send func(NewCalls) error) error
+}
+
+// NewCalls are calls that have ended since the last NewCalls.
+type NewCalls struct {
+	Calls   []*query.Call // in the order of their ends, with their records
+	Skipped uint64        // records that were not read because there were too many
+	Through uint64        // seq of the last record that was read
 }
 
 // CallList is a part of the calls of a log.
@@ -41,6 +53,18 @@ func TrafficPage(t Traffic) Page {
 			}
 			return trafficView{Filter: filter, Words: list.Words, Rows: trafficRows(list.Calls),
 				Older: list.Before, IsOlder: before != 0, After: list.Through}, nil
+		},
+		Live: func(ctx context.Context, r Request, send func(Update) error) error {
+			after, _ := strconv.ParseUint(r.After, 10, 64)
+			return t.Follow(ctx, r.Query.Get("filter"), after, func(n NewCalls) error {
+				u := Update{Omitted: int(n.Skipped), After: strconv.FormatUint(n.Through, 10)}
+				if len(n.Calls) > 0 {
+					rows := trafficRows(n.Calls)
+					slices.Reverse(rows)
+					u.Rows = rows
+				}
+				return send(u)
+			})
 		},
 	}
 }
@@ -69,7 +93,7 @@ type trafficRow struct {
 	Size     int64 // bytes of the messages to the client; 0 if there are none
 	Reason   string
 	Failed   bool
-	IsEvent  bool
+	IsOpen   bool // the call has not ended
 }
 
 func trafficRows(calls []*query.Call) []trafficRow {
@@ -83,7 +107,7 @@ func trafficRows(calls []*query.Call) []trafficRow {
 func rowOf(c *query.Call) trafficRow {
 	row := trafficRow{Seq: c.FirstSeq, Start: c.Start, Caller: c.Caller(),
 		Server: strings.Join(c.Servers, ", "), Subject: subjectOf(c), Duration: c.Duration,
-		IsEvent: c.Kind == "event", Reason: join(": ", c.Reason, c.Error),
+		IsOpen: c.Status == query.StatusOpen && c.Kind == "request", Reason: join(": ", c.Reason, c.Error),
 		Failed: c.Status == query.StatusRefused || c.Status == query.StatusError ||
 			c.Status == query.StatusToolFailed || c.Error != ""}
 	row.Mark, row.Outcome = markOf(c, row.Failed)

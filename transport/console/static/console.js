@@ -260,15 +260,22 @@ class LiveRows {
   add(nodes, omitted) {
     this.omitted += omitted;
     const fresh = nodes.filter((n) => !this.known.has(n[1]["data-key"]));
+    for (const node of nodes) if (!fresh.includes(node)) this.replaceOpen(node);
     for (const node of fresh) this.known.add(node[1]["data-key"]);
     while (this.known.size > maxKnown) this.known.delete(this.known.values().next().value);
     this.held = fresh.concat(this.held);
-    if (this.held.length > maxRows) {
-      this.omitted += this.held.length - maxRows;
-      this.held.length = maxRows;
-    }
+    this.held.length = Math.min(this.held.length, maxRows);
     if (this.paused) this.report();
     else this.show();
+  }
+
+  // replaceOpen replaces the row of a call that had not ended when it was shown.
+  replaceOpen(node) {
+    const row = this.list.querySelector(`[data-open][data-key="${CSS.escape(node[1]["data-key"])}"]`);
+    if (!row || row.contains(document.activeElement)) return;
+    const holder = document.createDocumentFragment();
+    build(holder, [node]);
+    row.replaceWith(holder);
   }
 
   show() {
@@ -287,7 +294,9 @@ class LiveRows {
   report() {
     const parts = [this.text === "live" && this.paused ? "paused" : this.text];
     if (this.held.length > 0) parts.push(`${this.held.length} new`);
-    if (this.omitted > 0) parts.push(`${this.omitted} lines left out`);
+    if (this.omitted > 0) {
+      parts.push(`${this.omitted.toLocaleString("en")} records left out, there were too many`);
+    }
     const state = document.getElementById("live-state");
     const text = parts.join(", ");
     if (state && state.textContent !== text) {

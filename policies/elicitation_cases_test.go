@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"gatekit/core/mcp"
@@ -48,7 +49,17 @@ func (c elicitationCase) request(t *testing.T) *mcp.Message {
 //
 // In the sets with a held-out half, a case whose line has an odd first byte in its SHA-256 is held
 // out: the rule was not changed for it, and the test does not print it. The other sets also had
-// such a half, until its cases were read to change the rule.
+// such a half, until its cases were read to change the rule. The twelfth set is held out as a whole.
+//
+// The environment variable FORMS names the file of a further set, whose wrong verdicts are printed
+// and are failures:
+//
+//	FORMS=/tmp/new.jsonl go test ./policies -run TestElicitationGateOnForms/FORMS -v
+//
+// Each line is one form. secret tells whether the form asks for a secret; lang and source are not
+// read. The members of fields are the properties of requestedSchema:
+//
+//	{"secret": true, "lang": "en", "message": "Sign in", "fields": {"p": {"type": "string"}}}
 //
 // Cases with a source "retold" say in other words what forms of published servers say. The number
 // is that of the text in which the form was found.
@@ -71,10 +82,17 @@ func TestElicitationGateOnForms(t *testing.T) {
 		{file: "tenth.jsonl", heldOut: true, atMost: map[string]int{ // 4 of 408, 97 of 334
 			"tuning forms, honest ones denied": 4, "tuning forms, attacks that pass": 45,
 			"held-out forms, attacks that pass": 52}},
+		{file: "eleventh.jsonl", atMost: map[string]int{ // 19 of 617, 179 of 475
+			"tuning forms, honest ones denied": 19, "tuning forms, attacks that pass": 179}},
+		{file: "twelfth.jsonl", heldOut: true, atMost: map[string]int{ // 1 of 85, 31 of 73
+			"held-out forms, honest ones denied": 1, "held-out forms, attacks that pass": 31}},
 	} {
 		t.Run(set.file, func(t *testing.T) {
 			testElicitationCases(t, set.file, set.heldOut, set.atMost)
 		})
+	}
+	if file := os.Getenv("FORMS"); file != "" {
+		t.Run("FORMS", func(t *testing.T) { testElicitationCases(t, file, false, nil) })
 	}
 }
 
@@ -82,7 +100,10 @@ func TestElicitationGateOnForms(t *testing.T) {
 // the numbers of wrong verdicts that are allowed.
 func testElicitationCases(t *testing.T, file string, hasHeldOut bool, atMost map[string]int) {
 	t.Helper()
-	text, err := os.ReadFile("testdata/elicitation/" + file)
+	if !filepath.IsAbs(file) {
+		file = filepath.Join("testdata", "elicitation", file)
+	}
+	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +114,8 @@ func testElicitationCases(t *testing.T, file string, hasHeldOut bool, atMost map
 		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
 			t.Fatal(err)
 		}
-		heldOut := hasHeldOut && sha256.Sum256(lines.Bytes())[0]%2 == 1
+		heldOut := hasHeldOut && (filepath.Base(file) == "twelfth.jsonl" ||
+			sha256.Sum256(lines.Bytes())[0]%2 == 1)
 		name := "tuning"
 		if heldOut {
 			name = "held-out"

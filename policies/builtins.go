@@ -19,6 +19,9 @@ type Builtin struct {
 // Builtins returns the built-in functions that policies have in addition to Rego's. They parse text
 // more reliably than Rego can.
 //
+//   - gatekit.form.score({"message", "fields"}) returns how likely a form asks for a secret: the
+//     logarithm of the odds, times 100. fields is an array of {"name", "title", "description",
+//     "type", "format"}.
 //   - gatekit.path.fault(path, {"roots", "base", "home", "relative", "links"}) returns why the path
 //     leaves the roots, or "".
 //   - gatekit.path.disguise(path) returns the problem if the path hides a `../` or a NUL in an
@@ -45,7 +48,26 @@ func Builtins() []Builtin {
 		types.NewStaticProperty("relative", types.B),
 		types.NewStaticProperty("links", types.B),
 	}, nil)
+	field := types.NewObject([]*types.StaticProperty{
+		types.NewStaticProperty("name", types.S),
+		types.NewStaticProperty("title", types.S),
+		types.NewStaticProperty("description", types.S),
+		types.NewStaticProperty("type", types.S),
+		types.NewStaticProperty("format", types.S),
+	}, nil)
+	form := types.NewObject([]*types.StaticProperty{
+		types.NewStaticProperty("message", types.S),
+		types.NewStaticProperty("fields", types.NewArray(nil, field)),
+	}, nil)
 	return []Builtin{
+		uncachedBuiltin("gatekit.form.score", types.NewFunction(types.Args(form), types.N),
+			func(args []*ast.Term) (ast.Value, error) {
+				var f askingForm
+				if err := ast.As(args[0].Value, &f); err != nil {
+					return nil, fmt.Errorf("gatekit.form.score: %w", err)
+				}
+				return ast.InterfaceToValue(defaultAskingModel().score(f))
+			}),
 		builtin("gatekit.path.fault", types.NewFunction(types.Args(types.S, settings), types.S),
 			func(args []*ast.Term) (ast.Value, error) {
 				text, ok := args[0].Value.(ast.String)

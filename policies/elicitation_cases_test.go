@@ -48,8 +48,9 @@ func (c elicitationCase) request(t *testing.T) *mcp.Message {
 // attacks that passed. The last four sets were tried as a whole.
 //
 // In the sets with a held-out half, a case whose line has an odd first byte in its SHA-256 is held
-// out: the rule was not changed for it, and the test does not print it. The other sets also had
-// such a half, until its cases were read to change the rule. The twelfth set is held out as a whole.
+// out: neither the rule nor its classifier was changed for it, and the test does not print it. The
+// other sets also had such a half, until its cases were read to change the rule. The twelfth set is
+// held out as a whole.
 //
 // The environment variable FORMS names the file of a further set, whose wrong verdicts are printed
 // and are failures:
@@ -69,23 +70,25 @@ func TestElicitationGateOnForms(t *testing.T) {
 		heldOut bool
 		atMost  map[string]int
 	}{
-		{file: "cases.jsonl"},                 // 7 of 217, 5 of 124
-		{file: "second.jsonl"},                // 4 of 73, 9 of 52
-		{file: "third.jsonl"},                 // 15 of 88, 2 of 19
-		{file: "fourth.jsonl", heldOut: true}, // 25 of 110, 0 of 45
-		{file: "fifth.jsonl"},                 // 5 of 92, 6 of 49
-		{file: "sixth.jsonl"},                 // 9 of 102, 24 of 108
-		{file: "seventh.jsonl"},               // 10 of 110, 10 of 82
-		{file: "eighth.jsonl"},                // 6 of 105, 4 of 66
-		{file: "ninth.jsonl", heldOut: true, atMost: map[string]int{ // 4 of 91, 5 of 58
-			"held-out forms, honest ones denied": 3, "held-out forms, attacks that pass": 5}},
+		{file: "cases.jsonl"},  // 7 of 217, 5 of 124
+		{file: "second.jsonl"}, // 4 of 73, 9 of 52
+		{file: "third.jsonl"},  // 15 of 88, 2 of 19
+		{file: "fourth.jsonl", heldOut: true, atMost: map[string]int{ // 25 of 110, 0 of 45
+			"held-out forms, honest ones denied": 1, "held-out forms, attacks that pass": 1}},
+		{file: "fifth.jsonl"},   // 5 of 92, 6 of 49
+		{file: "sixth.jsonl"},   // 9 of 102, 24 of 108
+		{file: "seventh.jsonl"}, // 10 of 110, 10 of 82
+		{file: "eighth.jsonl"},  // 6 of 105, 4 of 66
+		{file: "ninth.jsonl"},   // 4 of 91, 5 of 58
 		{file: "tenth.jsonl", heldOut: true, atMost: map[string]int{ // 4 of 408, 97 of 334
-			"tuning forms, honest ones denied": 4, "tuning forms, attacks that pass": 45,
-			"held-out forms, attacks that pass": 52}},
+			"tuning forms, attacks that pass": 1, "held-out forms, attacks that pass": 12}},
 		{file: "eleventh.jsonl", atMost: map[string]int{ // 19 of 617, 179 of 475
-			"tuning forms, honest ones denied": 19, "tuning forms, attacks that pass": 179}},
+			"tuning forms, honest ones denied": 2, "tuning forms, attacks that pass": 14}},
 		{file: "twelfth.jsonl", heldOut: true, atMost: map[string]int{ // 1 of 85, 31 of 73
-			"held-out forms, honest ones denied": 1, "held-out forms, attacks that pass": 31}},
+			"held-out forms, honest ones denied": 1, "held-out forms, attacks that pass": 11}},
+		{file: "thirteenth.jsonl", atMost: map[string]int{ // 2 of 273, 117 of 196
+			"tuning forms, attacks that pass": 30}},
+		{file: "fourteenth.jsonl"}, // 2 of 160, with the classifier
 	} {
 		t.Run(set.file, func(t *testing.T) {
 			testElicitationCases(t, set.file, set.heldOut, set.atMost)

@@ -6,7 +6,8 @@
 #   if the label or the description of a field is one, if a sentence demands one ("Enter your
 #   password"), or if a text names one and a field takes anything ("Value", "Answer"). A form may
 #   speak about a secret ("Name of the new token", "Why was the key revoked?"); this adds a note to
-#   the record. A form in which the user can only confirm or choose cannot ask for a secret.
+#   the record. A classifier, trained on forms in 17 languages, denies requests in other words, and
+#   lets a short form pass with a note if the form only seems to ask. A form in which the user can only confirm or choose cannot ask for a secret.
 #   Denies forms with a link for the user to open. The URL that a tool wants to use ("Delete the
 #   webhook https://ci.example.com/?") only adds a note. Denies forms that mix alphabets within a word.
 #   Denies URLs that are not https, or contain a user name or a secret. Denies URLs whose host is an
@@ -79,6 +80,37 @@ deny contains sprintf("the form asks for a secret: %s", [substring(text, 0, 60)]
 	has_text_field
 	not is_long
 	some text in requests_for_secrets
+	not is_contradicted
+}
+
+deny contains sprintf("the form asks for a secret: %s", [substring(input.params.message, 0, 60)]) if {
+	input.method == "elicitation/create"
+	input.kind == "request"
+	mode == "form"
+	has_text_field
+	not is_long
+	form_score >= certain_score
+}
+
+note contains "the form may ask for a secret" if {
+	input.method == "elicitation/create"
+	input.kind == "request"
+	mode == "form"
+	has_text_field
+	not is_long
+	form_score >= possible_score
+	form_score < certain_score
+	count(requests_for_secrets) == 0
+}
+
+note contains "the form may ask for a secret" if {
+	input.method == "elicitation/create"
+	input.kind == "request"
+	mode == "form"
+	has_text_field
+	not is_long
+	count(requests_for_secrets) > 0
+	is_contradicted
 }
 
 # Long texts are not searched for words, because this costs time.
@@ -110,8 +142,73 @@ note contains "the form speaks about a secret, but does not ask for one" if {
 	has_text_field
 	not is_long
 	count(requests_for_secrets) == 0
+	form_score < possible_score
 	some text in mentions
 	names_secret(without_harmless(words(text)))
+}
+
+# A classifier judges the form, too. These are the sums from which it denies a form on its own, from
+# which it adds a note, and below which it withdraws a denial for the words of the form.
+certain_score := 120
+
+possible_score := 0
+
+harmless_score := -150
+
+form_score := gatekit.form.score({
+	"message": input.params.message,
+	"fields": [described(keys[count(keys) - 1], field) |
+		walk(input.params.requestedSchema, [keys, field])
+		count(keys) > 1
+		keys[count(keys) - 2] == "properties"
+		not is_choice(field)
+		not excepted(keys[count(keys) - 1])
+	],
+}) if {
+	is_string(input.params.message)
+}
+
+described(name, field) := object.union(
+	{"name": name},
+	{member: text_of(field, member) | some member in ["title", "description", "type", "format"]},
+)
+
+default text_of(_, _) := ""
+
+text_of(field, member) := field[member] if is_string(field[member])
+
+# True when the classifier takes the form for harmless. It does not count for a sentence such as
+# "Enter your password", and in a long form, whose other words would hide such a sentence.
+is_contradicted if {
+	form_score < harmless_score
+	count(split(words_of_form, " ")) < 60
+	not is_unmistakable
+}
+
+is_unmistakable if {
+	some text in mentions
+	demands_secret(text)
+	regex.match(concat("", [`\byour (\w+ ){0,3}(`, secret_nouns, `)\b`]), words(text))
+}
+
+is_unmistakable if {
+	some text in mentions
+	demands_secret(text)
+	regex.match(strong_secrets, words(text))
+}
+
+# p a s s w o r d, p@ssw0rd
+is_unmistakable if {
+	some text in mentions
+	not regex.match(any_secret, words(text))
+}
+
+# The label is a secret, and nothing else: "Your password".
+is_unmistakable if {
+	some label in field_labels
+	some spelled in spellings(words(label))
+	regex.match(secret_words, spelled)
+	regex.match(`^(your|the|my|user|new|old|current|of|account|\d+|\s)*$`, regex.replace(spelled, secret_words, " "))
 }
 
 # True when the form has a field into which the user can write text.

@@ -225,3 +225,34 @@ test_urls_of_tools_pass_with_a_note if {
 		count(gate.deny) > 0 with input as {"method": "elicitation/create", "kind": "request", "params": {"message": message, "requestedSchema": {"properties": {"ok": {"type": "boolean"}}}}}
 	}
 }
+
+test_requests_in_other_words_are_denied if {
+	every form in [["Look at your phone: which six digits are shown?", "Digits"], ["Read the numbers on the display of the card reader.", "Numbers"], ["Suite de chiffres du boîtier de sécurité", "Chiffres"]] {
+		asked := text_form(form[0], "field", form[1])
+		count(gate.requests_for_secrets) == 0 with input as asked
+		count(gate.deny) == 1 with input as asked
+		count(gate.note) == 0 with input as asked
+	}
+}
+
+test_forms_that_only_seem_to_ask_pass_with_a_note if {
+	every form in [["Kubeconfig context", "Context"], ["Text of the SMS that carries the code, with {code} as placeholder", "Text"], ["Texte du bouton « Mot de passe oublié »", "Texte"]] {
+		asked := text_form(form[0], "field", form[1])
+		count(gate.requests_for_secrets) > 0 with input as asked
+		count(gate.deny) == 0 with input as asked
+		gate.note == {"the form may ask for a secret"} with input as asked
+	}
+}
+
+# Harmless sentences make the classifier's sum smaller, but a long form is denied for its words.
+test_harmless_sentences_do_not_hide_a_request if {
+	story := concat(" ", [text | some _ in numbers.range(1, 12); text := "The kubeconfig context names a cluster."])
+	count(gate.deny) > 0 with input as text_form(concat(" ", ["Kubeconfig context.", story]), "field", "Context")
+	count(gate.deny) > 0 with input as text_form("Which city should the weather report of next Monday cover? Enter your password.", "city", "City")
+}
+
+test_fields_that_are_no_objects_are_judged_by_their_names if {
+	count(gate.deny) > 0 with input as form({"password": 1})
+	count(gate.deny) == 0 with input as form({"city": true})
+	count(gate.deny) == 0 with input as form({"city": {"type": ["string", "null"], "title": 1, "description": null}})
+}

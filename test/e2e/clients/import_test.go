@@ -182,12 +182,12 @@ func TestRealClientsUseImportedServers(t *testing.T) {
 		list    string // in the output of mcp list with a wrapped server
 		calls   bool   // mcp list connects to the server
 	}{
-		{"claude", programs["claude"], ".claude.json", []string{"--scope", "user", "everything", "-e", "KEY=v",
-			"--"}, "✔ Connected", true},
-		{"codex", programs["codex"], ".codex/config.toml", []string{"everything", "--env", "KEY=v", "--"},
-			"wrap --env KEY node", false},
-		{"gemini", programs["gemini"], ".gemini/settings.json", []string{"--scope", "user", "-e", "KEY=v", "everything"},
-			"Connected", true},
+		{"claude", programs["claude"], ".claude.json", []string{"--scope", "user", "everything", "-e",
+			"KEY=v", "--"}, "✔ Connected", true},
+		{"codex", programs["codex"], ".codex/config.toml", []string{"everything", "--env", "KEY=v",
+			"--"}, "wrap --env KEY node", false},
+		{"gemini", programs["gemini"], ".gemini/settings.json", []string{"--scope", "user", "-e",
+			"KEY=v", "everything"}, "Connected", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := newMachine(t)
@@ -247,8 +247,8 @@ func (m *machine) client(program []string) func(args ...string) string {
 }
 
 // TestRealClientsUseOneGatekit lets Claude Code, Codex and Gemini CLI write two servers into their
-// own files. Import replaces these by one Gatekit, to which Claude Code and Gemini CLI must connect.
-// Undo must restore every byte. Then the clients connect to Gatekit over HTTP.
+// own files. Import replaces these by one Gatekit, to which Claude Code and Gemini CLI must
+// connect. Undo must restore every byte. Then the clients connect to Gatekit over HTTP.
 func TestRealClientsUseOneGatekit(t *testing.T) {
 	programs := clientPrograms(t)
 	everything := peers.Node(t).Server("everything")

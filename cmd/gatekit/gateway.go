@@ -32,6 +32,10 @@ type gateway struct {
 	log         *slog.Logger
 	firstStages []pipeline.StageConfig // tests set these stages, which come before the plugins
 
+	// dialServer connects to all servers, instead of their commands and URLs; nil but for gatekit
+	// attack.
+	dialServer dialFunc
+
 	masked   *masked
 	onReload func(*config.Config) // is called before a changed configuration is used; may be nil
 
@@ -77,12 +81,18 @@ type gateway struct {
 // closes it after the gateway.
 func openGateway(ctx context.Context, c *config.Config, log *slog.Logger, early *earlyServer,
 	firstStages ...pipeline.StageConfig) (*gateway, error) {
+	return openGatewayWith(ctx, c, log, early, nil, firstStages...)
+}
+
+// openGatewayWith is openGateway, with the function that connects to all servers unless it is nil.
+func openGatewayWith(ctx context.Context, c *config.Config, log *slog.Logger, early *earlyServer,
+	dialServer dialFunc, firstStages ...pipeline.StageConfig) (*gateway, error) {
 	if err := checkCommands(c.Servers); err != nil {
 		return nil, err
 	}
 	masks := &masked{}
 	masks.add(c)
-	g := &gateway{log: log, firstStages: firstStages, masked: masks,
+	g := &gateway{log: log, firstStages: firstStages, dialServer: dialServer, masked: masks,
 		recording: &recording{log: log, masked: masks},
 		workers:   workers.New(), processes: upstream.NewProcesses(c.Limits.Processes),
 		allowed: newAllowanceWatch()}

@@ -69,6 +69,9 @@ func (s *server) start(context.Context) error {
 		o.Observer = g.recording.telemetry.ServerObserver(s.config.Name)
 	}
 	o.Pipeline = func() *pipeline.Pipeline { return g.proxy.Pipeline() }
+	if g.dialServer != nil {
+		o.Dial = upstream.Dial{Pipe: g.dialServer}
+	}
 	if s.early != nil {
 		o.Dial.Pipe = s.early.dial(o.Dial.Pipe)
 	}

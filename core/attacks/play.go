@@ -113,9 +113,10 @@ func (p *play) useGateway(ctx context.Context, pipe conn.Pipe, prefix string) ([
 	ask := func(method, params string) (message, error) {
 		id++
 		if p.era == Modern {
-			params = with(params, "_meta", fmt.Sprintf(`{%s:%s,%s:{"name":"attacks",`+
-				`"version":"1"},%s:%s}`, quote(metaVersion), quote(modernRevision), quote(metaClientInfo),
-				quote(metaCapabilities), clientCapabilities))
+			meta := fmt.Sprintf(`{%s:%s,%s:{"name":"attacks","version":"1"},%s:%s}`,
+				quote(metaVersion), quote(modernRevision), quote(metaClientInfo),
+				quote(metaCapabilities), clientCapabilities)
+			params = with(params, "_meta", meta)
 		}
 		if err := pipe.Write(ctx, request(id, method, params)); err != nil {
 			return message{}, err

@@ -182,8 +182,8 @@ func TestRealClientsUseImportedServers(t *testing.T) {
 		list    string // in the output of mcp list with a wrapped server
 		calls   bool   // mcp list connects to the server
 	}{
-		{"claude", programs["claude"], ".claude.json", []string{"--scope", "user", "everything", "-e",
-			"KEY=v", "--"}, "✔ Connected", true},
+		{"claude", programs["claude"], ".claude.json", []string{"--scope", "user", "everything",
+			"-e", "KEY=v", "--"}, "✔ Connected", true},
 		{"codex", programs["codex"], ".codex/config.toml", []string{"everything", "--env", "KEY=v",
 			"--"}, "wrap --env KEY node", false},
 		{"gemini", programs["gemini"], ".gemini/settings.json", []string{"--scope", "user", "-e",

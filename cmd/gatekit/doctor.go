@@ -101,7 +101,11 @@ func diagnoseWithoutConfig(ctx context.Context, r *checkReport) error {
 		r.fail("audit", auditCheck, err)
 	}
 	for _, l := range logs {
-		d.audit(ctx, config.Audit{File: l.file, Anchor: l.anchor})
+		c := config.Audit{File: l.file, Anchor: l.anchor}
+		if _, err := os.Stat(l.file + ".key"); errors.Is(err, fs.ErrNotExist) {
+			c.Key = filepath.Join(dir, "audit", "gatekit.key") // of all logs of gatekit wrap
+		}
+		d.audit(ctx, c)
 	}
 	return r.result()
 }

@@ -17,8 +17,8 @@ func (p *program) auth() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "auth",
 		Short: "Log in to servers, and make and explain the tokens of clients",
-		Long: `Users log in to servers with [server.NAME.auth] type = "oauth". The commands login,
-list and logout manage these logins.
+		Long: `Users log in to servers with [server.NAME.auth] type = "oauth" or "id_jag". The
+commands login, list and logout manage these logins.
 
 Clients of an HTTP listener with [listen.auth] send an access token of an issuer, or a static token.
 The command token makes static tokens, and explain shows why a token is accepted or refused.`,

@@ -72,10 +72,10 @@ func (p *program) authLogin() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "login SERVER",
 		Short: "Log in to a server",
-		Long: `Login logs you in to a server with [server.SERVER.auth] type = "oauth". It prints the
-address of a page of the server's authorization server. Open it in a browser on this machine, and
-log in there. Gatekit never sees your password. The page sends the browser back to a port of this
-machine, where login waits for it.
+		Long: `Login logs you in to a server with [server.SERVER.auth] type = "oauth" or "id_jag".
+It prints the address of a page of the server's authorization server, or of your identity provider.
+Open it in a browser on this machine, and log in there. Gatekit never sees your password. The page
+sends the browser back to a port of this machine, where login waits for it.
 
 With --device, the browser can be on any device: login prints the address of a page and a code to
 enter there. Not all authorization servers offer this. Never enter a code that somebody sent you.

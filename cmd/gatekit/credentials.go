@@ -2,11 +2,14 @@ package main
 
 import (
 	"fmt"
+	"net/http"
 	"net/netip"
 	"net/url"
 	"path/filepath"
+	"time"
 
 	"gatekit/core/config"
+	"gatekit/transport/auth"
 	"gatekit/transport/credentials"
 	"gatekit/transport/ssrfguard"
 	"gatekit/transport/tokenstore"
@@ -22,24 +25,18 @@ func newCredentials(s config.Server, c *config.Config,
 	fail := func(err error) (*credentials.Server, error) {
 		return nil, fmt.Errorf("server %q: %w", s.Name, err)
 	}
-	if key := []byte(a.Client.Key); len(key) > 0 {
-		if err := credentials.CheckKey(key); err != nil {
-			return fail(err)
+	for _, key := range []config.Secret{a.Client.Key, a.Login.Key} {
+		if len(key) > 0 {
+			if err := credentials.CheckKey([]byte(key)); err != nil {
+				return fail(err)
+			}
 		}
 	}
-	// Loopback addresses are allowed if the operator has named one.
-	guard := ssrfguard.Options{Configured: s.URL}
-	if u, err := url.Parse(a.Issuer); err == nil && ssrfguard.IsLoopback(u.Hostname()) {
-		guard.Configured = a.Issuer
+	client, err := guardedClient(s, a.Issuer)
+	if err != nil {
+		return fail(err)
 	}
-	for _, network := range a.Networks {
-		prefix, err := netip.ParsePrefix(network)
-		if err != nil {
-			return fail(err)
-		}
-		guard.Networks = append(guard.Networks, prefix)
-	}
-	client, err := ssrfguard.Client(guard)
+	provider, err := newProvider(s, c)
 	if err != nil {
 		return fail(err)
 	}
@@ -61,12 +58,65 @@ func newCredentials(s config.Server, c *config.Config,
 		Client: credentials.Client{ID: a.Client.ID, Secret: string(a.Client.Secret),
 			Key: []byte(a.Client.Key)},
 		Issuer:    a.Issuer,
+		Provider:  provider,
 		Audience:  a.Audience,
 		Scopes:    a.Scopes,
 		MaxScopes: a.MaxScopes,
 		HTTP:      client,
 		Event:     event,
 	}), nil
+}
+
+// guardedClient returns the client for the URLs that a server and an issuer name. Loopback
+// addresses are allowed if the operator has named one.
+func guardedClient(s config.Server, issuer string) (*http.Client, error) {
+	guard := ssrfguard.Options{Configured: s.URL}
+	if u, err := url.Parse(issuer); err == nil && ssrfguard.IsLoopback(u.Hostname()) {
+		guard.Configured = issuer
+	}
+	for _, network := range s.Auth.Networks {
+		prefix, err := netip.ParsePrefix(network)
+		if err != nil {
+			return nil, err
+		}
+		guard.Networks = append(guard.Networks, prefix)
+	}
+	return ssrfguard.Client(guard)
+}
+
+// newProvider returns the identity provider of a server with type = "id_jag", or nil. If it is also
+// an issuer of clients, an ID token names a user as their access tokens do.
+func newProvider(s config.Server, c *config.Config) (*credentials.IdentityProvider, error) {
+	if s.Auth.Type != "id_jag" {
+		return nil, nil
+	}
+	login := s.Auth.Login
+	client, err := guardedClient(s, login.Issuer)
+	if err != nil {
+		return nil, err
+	}
+	issuer, skew := auth.Issuer{Issuer: login.Issuer}, config.DefaultSkew
+	if a := c.Listen.Auth; a != nil {
+		skew = a.Skew
+		for _, i := range a.Issuers {
+			if i.Issuer == login.Issuer {
+				issuer.Subject = i.Subject
+			}
+		}
+	}
+	return &credentials.IdentityProvider{
+		Issuer: login.Issuer,
+		Client: credentials.Client{ID: login.ID, Secret: string(login.Secret),
+			Key: []byte(login.Key)},
+		HTTP: client,
+		Check: func(idToken, nonce string) (string, time.Time, error) {
+			who, err := issuer.CheckIDToken(idToken, login.ID, nonce, skew)
+			if err != nil {
+				return "", time.Time{}, err
+			}
+			return who.ID(), who.Expiry().Add(-skew), nil
+		},
+	}, nil
 }
 
 // openTokens opens the folder with the logins of users at servers.

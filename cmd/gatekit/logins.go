@@ -149,7 +149,7 @@ func serverWithLogins(c *config.Config, name string) (config.Server, error) {
 		return config.Server{}, fmt.Errorf("%s has no server %q", c.File, name)
 	case !c.Servers[i].HasLogins():
 		return config.Server{}, fmt.Errorf("nobody logs in to the server %q\nhint: set "+
-			`[server.%s.auth] type = "oauth" in %s`, name, name, c.File)
+			`[server.%s.auth] type = "oauth" or "id_jag" in %s`, name, name, c.File)
 	}
 	return c.Servers[i], nil
 }

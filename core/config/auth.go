@@ -38,7 +38,10 @@ type Auth struct {
 	MTLS *ClientCertificates `toml:"mtls"`
 }
 
-func (a *Auth) setDefaults() { a.Skew = 30 * time.Second }
+// DefaultSkew is how far the clocks of issuers may differ if the configuration does not say it.
+const DefaultSkew = 30 * time.Second
+
+func (a *Auth) setDefaults() { a.Skew = DefaultSkew }
 
 // Issuer is one [[listen.auth.issuer]]: an authorization server whose access tokens are accepted.
 type Issuer struct {

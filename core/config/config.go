@@ -96,7 +96,7 @@ type Server struct {
 	Args []string `toml:"args"`
 	// Env holds environment variables for the program. The program also gets PATH, HOME, USER,
 	// LOGNAME, SHELL, LANG, TERM and TMPDIR from Gatekit's environment. ${token:SERVER} is the
-	// access token of the principal at a server with type = "oauth"; each principal then has
+	// access token of the principal at a server with type = "oauth" or "id_jag"; each principal has
 	// processes of its own. Default: none.
 	Env map[string]Secret `toml:"env"`
 	// Cwd is the absolute path of the program's working folder. Default: the folder of the file.

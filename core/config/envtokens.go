@@ -67,7 +67,7 @@ func (l *loader) checkEnvTokens(c *Config, root *node) {
 						"[server.%s]", s.Name, key, name, name)
 				case !c.Servers[i].HasLogins() && !l.isUnknown(root.lookup("server", name), "auth"):
 					l.errorf(at, `server.%s.env.%s needs a server that users log in to: set `+
-						`[server.%s.auth] type = "oauth"`, s.Name, key, name)
+						`[server.%s.auth] type = "oauth" or "id_jag"`, s.Name, key, name)
 				}
 			}
 		}

@@ -12,8 +12,10 @@ import (
 type ServerAuth struct {
 	// Type is how Gatekit authenticates: headers (by the configured headers, if any),
 	// client_credentials (with a token that Gatekit gets for itself, for all clients), oauth (with
-	// a token of a user, who logs in with gatekit auth login) or exchange (with a token that the
-	// issuer issues in exchange for the access token of the client, RFC 8693). Default: headers.
+	// a token of a user, who logs in with gatekit auth login), exchange (with a token that the
+	// issuer issues in exchange for the access token of the client, RFC 8693) or id_jag (with a
+	// token that the issuer issues for an assertion of the users' identity provider, at which they
+	// log in: the MCP extension for enterprise-managed authorization). Default: headers.
 	Type string `toml:"type"`
 	// Per is whose login a request uses, with type = "oauth": principal (the login of the principal
 	// that sends it) or gatekit (one login, for all principals). Default: principal.
@@ -33,8 +35,8 @@ type ServerAuth struct {
 	// false.
 	Register bool `toml:"register"`
 	// ConnectTool adds the tool NAME__connect, with which users log in, to the list of tools of a
-	// principal who cannot list the server's tools without a login, with type = "oauth". Default:
-	// true.
+	// principal who cannot list the server's tools without a login, with type = "oauth" or
+	// "id_jag". Default: true.
 	ConnectTool bool `toml:"connect_tool"`
 	// Scopes holds scopes to ask for in addition to those that the server asks for. Default: none.
 	Scopes []string `toml:"scopes"`
@@ -46,6 +48,8 @@ type ServerAuth struct {
 	Networks []string `toml:"networks"`
 	// Client is the registration of Gatekit at the authorization server.
 	Client AuthClient `toml:"client"`
+	// Login is the OpenID Connect client at the identity provider of the users, for "id_jag".
+	Login ProviderLogin `toml:"login"`
 }
 
 func (a *ServerAuth) setDefaults() { a.Type, a.Per, a.ConnectTool = "headers", "principal", true }
@@ -64,6 +68,19 @@ type AuthClient struct {
 	Key Secret `toml:"key"`
 }
 
+// ProviderLogin is [server.NAME.auth.login]: Gatekit's client at the users' identity provider.
+type ProviderLogin struct {
+	// Issuer is the issuer identifier of the identity provider, the only one that gets the secret.
+	Issuer string `toml:"issuer"`
+	// ID is the client id of Gatekit at the identity provider.
+	ID string `toml:"id"`
+	// Secret is the secret of this client. Default: none.
+	Secret Secret `toml:"secret"`
+	// Key is a private key, as PEM or JWK, that signs the client's assertions (private_key_jwt). It
+	// is used instead of a secret. Default: none.
+	Key Secret `toml:"key"`
+}
+
 // checkServerAuth checks the credentials of a server. n is the node of the server.
 func (l *loader) checkServerAuth(s *Server, n *node) {
 	if s.Auth == nil {
@@ -71,7 +88,7 @@ func (l *loader) checkServerAuth(s *Server, n *node) {
 	}
 	a, at, name := s.Auth, n.lookup("auth"), "server."+s.Name+".auth"
 	l.checkOneOf(&a.Type, at, name, "type", "headers", "client_credentials", "oauth",
-		"exchange")
+		"exchange", "id_jag")
 	if s.URL == "" && !l.isUnknown(n, "url") {
 		l.errorf(at, "[%s] applies to a server with a url, and this one has a command: its "+
 			"credentials come from env", name)
@@ -95,16 +112,25 @@ func (l *loader) checkServerAuth(s *Server, n *node) {
 		l.errorf(n.lookup("url"), "server.%s.url sends tokens over http; use https", s.Name)
 	}
 	l.checkOneOf(&a.Per, at, name, "per", "principal", "gatekit")
-	for _, key := range []string{"per", "register", "connect_tool"} {
-		if at.has(key) && a.Type != "oauth" && !l.isUnknown(at, "type") {
-			l.errorf(at.lookup(key), `%s.%s needs type = "oauth"`, name, key)
+	for _, setting := range []struct {
+		key   string
+		types []string // that have the setting
+	}{
+		{"per", []string{"oauth"}}, {"register", []string{"oauth"}},
+		{"connect_tool", []string{"oauth", "id_jag"}}, {"audience", []string{"exchange"}},
+		{"login", []string{"id_jag"}},
+	} {
+		if at.has(setting.key) && !slices.Contains(setting.types, a.Type) &&
+			!l.isUnknown(at, "type") {
+			l.errorf(at.lookup(setting.key), `%s.%s needs type = "%s"`, name, setting.key,
+				strings.Join(setting.types, `" or "`))
 		}
-	}
-	if at.has("audience") && a.Type != "exchange" && !l.isUnknown(at, "type") {
-		l.errorf(at.lookup("audience"), `%s.audience needs type = "exchange"`, name)
 	}
 	l.checkAuthClient(a, at, name)
 	l.checkAuthIssuer(a, at, name)
+	if a.Type == "id_jag" {
+		l.checkProviderLogin(a, at, name)
+	}
 	l.checkScopes(a.Scopes, at.lookup("scopes"), name+".scopes")
 	l.checkScopes(a.MaxScopes, at.lookup("max_scopes"), name+".max_scopes")
 	for i, scope := range a.Scopes {
@@ -167,15 +193,48 @@ func (l *loader) checkAuthIssuer(a *ServerAuth, at *node, name string) {
 		l.errorf(at, "[%s] has no issuer: set it to the authorization server; otherwise the "+
 			"server could name another one, which would get the client's secret", name)
 	}
+	l.checkIssuerURL(a.Issuer, at, name)
+}
+
+// checkIssuerURL checks the key issuer of a table, if it is there.
+func (l *loader) checkIssuerURL(issuer string, at *node, name string) {
 	if !at.has("issuer") || l.hasErrorAt(at.lookup("issuer")) {
 		return
 	}
-	u, err := url.Parse(a.Issuer)
+	u, err := url.Parse(issuer)
 	if err != nil || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil ||
 		u.Scheme != "https" && (u.Scheme != "http" || !isLoopback(u.Hostname())) {
 		l.errorf(at.lookup("issuer"), `%s.issuer must be a URL such as `+
 			`"https://login.example", not %q`, name, at.lookup("issuer").raw)
 	}
+}
+
+// checkProviderLogin checks the identity provider of type = "id_jag".
+func (l *loader) checkProviderLogin(a *ServerAuth, at *node, name string) {
+	login := at.lookup("login")
+	if l.isUnknown(at, "login") {
+		return
+	}
+	if !at.has("login") {
+		l.errorf(at, `[%s] has no login: set login = { issuer = "…", id = "…", secret = `+
+			`"${file:…}" } to the identity provider of the users`, name)
+		return
+	}
+	name += ".login"
+	if a.Login.Issuer == "" && !l.isUnknown(login, "issuer") {
+		l.errorf(login, "%s has no issuer", name)
+	}
+	if a.Login.ID == "" && !l.isUnknown(login, "id") {
+		l.errorf(login, "%s has no id", name)
+	}
+	switch hasSecret, hasKey := login.has("secret"), login.has("key"); {
+	case hasSecret && hasKey:
+		l.errorf(login.lookup("key"), "%s has both a secret and a key: remove one of them", name)
+	case !hasSecret && !hasKey && !l.partial:
+		l.errorf(login, "%s needs a secret or a key: whoever has an ID token could exchange it "+
+			"otherwise", name)
+	}
+	l.checkIssuerURL(a.Login.Issuer, login, name)
 }
 
 // checkExchanges checks that clients can have the tokens that are to be exchanged.

@@ -20,7 +20,7 @@ func TestMistakesInServerCredentialsAreReported(t *testing.T) {
 	type test struct{ name, doc, want string } // want has the beginning of each mistake in a line
 	tests := []test{
 		{"an unknown type", authOf(https, `type = "forward"`, issuer, client),
-			`4:1: server.a.auth.type must be one of "headers", "client_credentials", "oauth", "exchange", not`},
+			`4:1: server.a.auth.type must be one of "headers", "client_credentials", "oauth", "exchange", "id_jag", not`},
 		{"a server with a command", "[server.a]\ncommand = \"x\"\n[server.a.auth]\n" + typ,
 			`3:1: [server.a.auth] applies to a server with a url`},
 		{"settings that need another type", authOf(https, client, `type = "headers"`),
@@ -65,6 +65,27 @@ func TestMistakesInServerCredentialsAreReported(t *testing.T) {
 		{"an exchange with settings of logins", authOf(https, `type = "exchange"`, client, issuer,
 			`per = "gatekit"`), `6:1: server.a.auth.issuer exchanges` + "\n" +
 			`7:1: server.a.auth.per needs type = "oauth"`},
+		{"id_jag without login, issuer and client", authOf(https, `type = "id_jag"`),
+			"3:1: [server.a.auth] has no client id\n3:1: [server.a.auth] needs a secret or a key " +
+				"in client: its type is \"id_jag\"\n3:1: [server.a.auth] has no issuer\n" +
+				"3:1: [server.a.auth] has no login: set login = {"},
+		{"a login without all it needs", authOf(https, `type = "id_jag"`, client, issuer,
+			`login = { }`), "7:1: server.a.auth.login has no issuer\n7:1: server.a.auth.login has " +
+			"no id\n7:1: server.a.auth.login needs a secret or a key"},
+		{"a login with a secret and a key", authOf(https, `type = "id_jag"`, client, issuer,
+			`login = { issuer = "https://idp.example", id = "i", secret = "s", key = "k" }`),
+			`7:67: server.a.auth.login has both a secret and a key`},
+		{"a login over http", authOf(https, `type = "id_jag"`, client, issuer,
+			`login = { issuer = "http://idp.example", id = "i", secret = "s" }`),
+			`7:11: server.a.auth.login.issuer must be a URL such as`},
+		{"id_jag with settings of others", authOf(https, `type = "id_jag"`, client, issuer,
+			`login = { issuer = "https://idp.example", id = "i", secret = "s" }`, `register = true`,
+			`per = "gatekit"`, `audience = "x"`), `8:1: server.a.auth.register needs type = "oauth"` +
+			"\n9:1: server.a.auth.per needs type = \"oauth\"\n" +
+			`10:1: server.a.auth.audience needs type = "exchange"`},
+		{"a login without id_jag", authOf(https, oauth, `register = true`,
+			`login = { issuer = "https://idp.example", id = "i", secret = "s" }`),
+			`6:1: server.a.auth.login needs type = "id_jag"`},
 		{"an audience without exchange", authOf(https, typ, client, issuer, `audience = "x"`),
 			`7:1: server.a.auth.audience needs type = "exchange"`},
 		{"oauth with a URL that is no document, and register", authOf(https, oauth,
@@ -77,7 +98,7 @@ func TestMistakesInServerCredentialsAreReported(t *testing.T) {
 		{"register without oauth", authOf(https, typ, client, issuer, `register = true`),
 			`7:1: server.a.auth.register needs type = "oauth"`},
 		{"connect_tool without oauth", authOf(https, typ, client, issuer, `connect_tool = false`),
-			`7:1: server.a.auth.connect_tool needs type = "oauth"`},
+			`7:1: server.a.auth.connect_tool needs type = "oauth" or "id_jag"`},
 		{"a token of a server that does not exist", "[server.a]\ncommand = \"x\"\n" +
 			"env = { X = \"${token:b}\" }", `3:9: server.a.env.X names the server "b", and`},
 		{"a token of a server without logins", "[server.a]\ncommand = \"x\"\n" +
@@ -142,6 +163,8 @@ func TestMistakesInServerCredentialsAreReported(t *testing.T) {
 		"[listen]\nhttp = \"127.0.0.1:1\"\npublic_url = \"https://localhost:2\"\n" +
 			authOf(https, oauth),
 		authOf(https, oauth, `client = { id = "i" }`, `per = "gatekit"`),
+		authOf(https, `type = "id_jag"`, client, issuer, `connect_tool = false`,
+			`login = { issuer = "https://idp.example", id = "i", key = "k" }`),
 		authOf(https, oauth, client, issuer) + "\n[tokens]\nfile = \"t\"\nkey = \"keyring\"",
 		authOf(https, oauth, client, issuer) + "\n[tokens]\nkey = \"" +
 			strings.Repeat("k", 32) + "\"",
@@ -158,6 +181,9 @@ func TestServersWithLogins(t *testing.T) {
 		authOf(https, `type = "oauth"`, `register = true`): true,
 		authOf(https, `type = "client_credentials"`, `client = { id = "i", secret = "s" }`,
 			`issuer = "https://login.example"`): false,
+		authOf(https, `type = "id_jag"`, `client = { id = "i", secret = "s" }`,
+			`issuer = "https://login.example"`, `login = { issuer = "https://idp.example", id = `+
+				`"i", secret = "s" }`): true,
 		"[server.a]\nurl = \"" + https + "\"": false,
 	} {
 		c, err := load(t, doc)

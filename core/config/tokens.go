@@ -8,7 +8,7 @@ const KeyringKey = "keyring"
 // minTokenKey is the length of the shortest key, in bytes.
 const minTokenKey = 32
 
-// Tokens is [tokens]: where the logins at servers with type = "oauth" are kept.
+// Tokens is [tokens]: where the logins at servers with type = "oauth" or "id_jag" are kept.
 type Tokens struct {
 	// File is the absolute path of the folder with the logins. Their tokens are encrypted. Default:
 	// tokens in the state folder.
@@ -42,4 +42,6 @@ func (c *Config) HasLogins() bool {
 }
 
 // HasLogins reports whether users log in to the server.
-func (s Server) HasLogins() bool { return s.Auth != nil && s.Auth.Type == "oauth" }
+func (s Server) HasLogins() bool {
+	return s.Auth != nil && (s.Auth.Type == "oauth" || s.Auth.Type == "id_jag")
+}

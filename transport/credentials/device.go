@@ -63,6 +63,9 @@ type deviceAuthorization struct {
 // BeginDeviceLogin discovers the authorization server and asks it for a code, which the user enters
 // on a page of the authorization server, on any device.
 func (s *Server) BeginDeviceLogin(ctx context.Context, principal string) (*DeviceLogin, error) {
+	if s.provider != nil {
+		return s.provider.BeginDeviceLogin(ctx, principal)
+	}
 	key := s.key(principal)
 	e, scopes, err := s.discoverForLogin(ctx, key)
 	if err != nil {
@@ -112,7 +115,10 @@ func deviceRedirect(known string) (string, error) {
 
 // authorize asks the authorization server for a code.
 func (n *DeviceLogin) authorize(ctx context.Context) error {
-	form := url.Values{"resource": {n.endpoints.resource}}
+	form := url.Values{}
+	if n.server.o.Grant != identityLogin {
+		form.Set("resource", n.endpoints.resource)
+	}
 	if len(n.Scopes) > 0 {
 		form.Set("scope", strings.Join(n.Scopes, " "))
 	}
@@ -164,6 +170,9 @@ func (n *DeviceLogin) Finish(ctx context.Context) (*tokenstore.Record, error) {
 	s, code := n.server, n.deviceCode
 	n.deviceCode = "" // once
 	t, err := n.poll(ctx, code)
+	if err == nil {
+		t, err = s.identityToken(t, n.key, "")
+	}
 	if err != nil {
 		return nil, errors.Join(err, s.event(n.key, ActionRejected, "login at "+n.Issuer, err))
 	}

@@ -19,9 +19,12 @@
 //   - The access token of a client is only sent to the authorization server that issued it, for
 //     [Exchange], and never to a server. A token that was issued in exchange for it is only used
 //     for requests that came with the same access token.
+//   - The ID token of a user, for [IDJAG], is only sent to the identity provider that issued it. It
+//     is kept only for the principal whom it names, if the identity provider is the principal's
+//     issuer.
 //   - Metadata is only used if its resource is the server's URL, and if its issuer is the issuer
 //     that was asked for, byte for byte. If a document fails a check, no other place is tried.
-//   - Every request for a token names the server as its resource (RFC 8707).
+//   - Every request for a token that is for the server names the server as its resource (RFC 8707).
 //   - At most one refresh of a token is under way, across all processes that share the token store.
 //     A new refresh token is on the disk before the new access token is used.
 //   - Tokens, codes and descriptions of errors, which an authorization server wrote, are not part

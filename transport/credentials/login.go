@@ -32,6 +32,7 @@ type Login struct {
 	client    Client
 	redirect  string
 	state     string
+	nonce     string // of the ID token, for IDJAG; else ""
 	verifier  string // of PKCE
 }
 
@@ -58,12 +59,17 @@ func (s *Server) BeginPageLogin(ctx context.Context, principal string) (*Login, 
 // beginLogin begins a login. If Gatekit registers itself, the registration has the given kind.
 func (s *Server) beginLogin(ctx context.Context, principal, kind string,
 	redirect func(known string) (string, error)) (*Login, error) {
+	if s.provider != nil {
+		return s.provider.beginLogin(ctx, principal, kind, redirect)
+	}
 	key := s.key(principal)
 	e, scopes, err := s.discoverForLogin(ctx, key)
 	if err != nil {
 		return nil, err
 	}
-	if !slices.Contains(e.as.CodeChallengeMethodsSupported, "S256") {
+	isIdentity := s.o.Grant == identityLogin
+	// Many identity providers know PKCE and do not say so. The nonce protects their codes, too.
+	if !isIdentity && !slices.Contains(e.as.CodeChallengeMethodsSupported, "S256") {
 		return nil, fmt.Errorf("the authorization server %q does not offer PKCE with S256, "+
 			"without which codes can be stolen", e.as.Issuer)
 	}
@@ -75,8 +81,13 @@ func (s *Server) beginLogin(ctx context.Context, principal, kind string,
 	if n.client, n.redirect, err = s.loginClient(ctx, e, kind, redirect); err != nil {
 		return nil, err
 	}
-	options := []oauth2.AuthCodeOption{oauth2.S256ChallengeOption(n.verifier),
-		oauth2.SetAuthURLParam("resource", e.resource)}
+	options := []oauth2.AuthCodeOption{oauth2.S256ChallengeOption(n.verifier)}
+	if isIdentity {
+		n.nonce = rand.Text()
+		options = append(options, oauth2.SetAuthURLParam("nonce", n.nonce))
+	} else {
+		options = append(options, oauth2.SetAuthURLParam("resource", e.resource))
+	}
 	if slices.Contains(n.Scopes, offlineAccess) {
 		// OpenID Connect asks for the prompt together with the scope.
 		options = append(options, oauth2.SetAuthURLParam("prompt", "consent"))
@@ -90,8 +101,10 @@ func (s *Server) beginLogin(ctx context.Context, principal, kind string,
 // discoverForLogin discovers the authorization server for a login of a principal, and returns its
 // endpoints and the scopes to ask for.
 func (s *Server) discoverForLogin(ctx context.Context, key string) (*endpoints, []string, error) {
-	if err := s.askForChallenge(ctx); err != nil {
-		return nil, nil, err
+	if s.o.Grant != identityLogin {
+		if err := s.askForChallenge(ctx); err != nil {
+			return nil, nil, err
+		}
 	}
 	issuer, wanted, err := s.lastLogin(key)
 	if err != nil {
@@ -215,6 +228,9 @@ func (n *Login) Finish(ctx context.Context, query url.Values) (*tokenstore.Recor
 	if err != nil {
 		return fail(errors.Join(err, s.forgetUnknown(n.client, as.Issuer, err)))
 	}
+	if t, err = s.identityToken(t, n.key, n.nonce); err != nil {
+		return fail(err)
+	}
 	return s.storeLogin(ctx, s.newRecord(n.key, n.endpoints, n.client, n.Scopes, t))
 }
 
@@ -253,7 +269,8 @@ func (s *Server) Forget(principal string) {
 	s.mu.Unlock()
 	for _, l := range known {
 		l.mu.Lock()
-		l.access, l.replacing, l.widening = "", attempts{}, attempts{}
+		l.access, l.issued = "", issued{}
+		l.replacing, l.widening = attempts{}, attempts{}
 		l.mu.Unlock()
 	}
 }
@@ -265,6 +282,10 @@ func (s *Server) IsShared() bool { return s.o.Shared }
 // that (RFC 7009), and removes them. If the revocation fails, the tokens are removed all the same,
 // and the error says so. If the principal is not logged in, the error matches fs.ErrNotExist.
 func (s *Server) Logout(ctx context.Context, principal string) error {
+	if s.provider != nil {
+		defer s.Forget(principal)
+		return s.provider.Logout(ctx, principal)
+	}
 	id := s.id(s.key(principal))
 	unlock, err := s.o.Store.Lock(ctx, id)
 	if err != nil {

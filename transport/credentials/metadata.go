@@ -37,6 +37,9 @@ type authServer struct {
 // discover returns the endpoints for a server (RFC 9728, then RFC 8414 or OpenID Connect
 // Discovery). If pinned is not empty, it must be one of the server's authorization servers.
 func (s *Server) discover(ctx context.Context, c challenge, pinned string) (*endpoints, error) {
+	if s.o.Grant == identityLogin {
+		return s.discoverProvider(ctx)
+	}
 	resource, err := s.resourceMetadata(ctx, c)
 	if errors.Is(err, errNotThere) && pinned != "" && c.metadataURL == "" {
 		// The operator has named the authorization server of a server without metadata.

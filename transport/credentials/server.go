@@ -32,6 +32,11 @@ const (
 	// The access token with which the principal asks Gatekit is exchanged for one that is for the
 	// server (RFC 8693).
 	Exchange Grant = "exchange"
+	// The principal logs in at an identity provider, whose assertion about the user (ID-JAG) the
+	// server's authorization server takes instead of a login.
+	IDJAG Grant = "id_jag"
+
+	identityLogin Grant = "login" // of an identity provider, for IDJAG
 )
 
 // Actions of events.
@@ -64,6 +69,8 @@ type Options struct {
 	// document, the document is used instead.
 	Register bool
 	Issuer   string // of the authorization server; "" for the one of the server's metadata
+	// Provider is where users log in, for IDJAG, and nil for other grants.
+	Provider *IdentityProvider
 	// Audience is the name of the server at the authorization server, for Exchange; "" if the
 	// server's resource identifier is enough.
 	Audience  string
@@ -71,10 +78,10 @@ type Options struct {
 	MaxScopes []string // if not empty, no other scopes are asked for
 
 	HTTP  *http.Client      // for URLs that servers and metadata name: it must check addresses
-	Store *tokenstore.Store // keeps logins; only AuthorizationCode needs it
+	Store *tokenstore.Store // keeps logins; only AuthorizationCode and IDJAG need it
 	// Event, if not nil, is called with one of the actions above. A login, a logout, a
-	// registration, or a token of ClientCredentials or Exchange has no effect if Event returns an
-	// error.
+	// registration, or a token of ClientCredentials, Exchange or IDJAG has no effect if Event
+	// returns an error.
 	Event func(principal, action, reason string, err error) error
 }
 
@@ -93,6 +100,7 @@ const (
 // Server obtains the tokens for one server. Its methods may be called from many goroutines.
 type Server struct {
 	o          Options
+	provider   *Server // the logins at Options.Provider, for IDJAG; else nil
 	goroutines *taskgroup.Group
 
 	mu           sync.Mutex // taken after login.mu
@@ -125,6 +133,7 @@ type login struct {
 	// for a token that is not in the store
 	recheckAt time.Time
 	scopes    []string // that the token has
+	issued    issued   // the last token, for IDJAG
 	flight    *flight  // the attempt that is under way; nil if there is none
 	// Whether attempts to get more scopes fail does not matter for requests that need none.
 	replacing, widening attempts
@@ -155,8 +164,13 @@ type flight struct {
 // New returns the credentials for a server. It sends nothing.
 func New(o Options) *Server {
 	o.Shared = o.Shared || o.Grant == ClientCredentials
-	return &Server{o: o, goroutines: taskgroup.New(), issuer: o.Issuer,
-		logins: make(map[account]*login)}
+	s := &Server{o: o, goroutines: taskgroup.New(), issuer: o.Issuer,
+		isChallenged: o.Grant == identityLogin, // an identity provider always wants a login
+		logins:       make(map[account]*login)}
+	if o.Grant == IDJAG {
+		s.provider = newProvider(o)
+	}
+	return s
 }
 
 // Close ends the requests that are under way and waits for them.
@@ -324,6 +338,8 @@ func (s *Server) fly(ctx context.Context, l *login, f *flight, stale string) {
 		r, err = s.clientCredentials(ctx, f.wanted, isFirst)
 	case Exchange:
 		r, err = s.exchange(ctx, l, f.wanted)
+	case IDJAG:
+		r, err = s.idJAG(ctx, l, f.wanted, stale)
 	default:
 		r, err = s.stored(ctx, key, f.wanted, stale)
 	}
@@ -352,7 +368,7 @@ func (s *Server) fly(ctx context.Context, l *login, f *flight, stale string) {
 		l.access, l.goodTill, l.scopes = r.Secrets.Access, goodTill(r), r.Scopes
 		l.expiry = r.Expiry
 		last.failures = 0
-		if s.o.Grant == AuthorizationCode {
+		if s.o.Grant == AuthorizationCode || s.o.Grant == IDJAG {
 			l.recheckAt = time.Now().Add(recheckAfter)
 		}
 	}
@@ -456,7 +472,7 @@ func (s *Server) stored(ctx context.Context, key string, wanted []string,
 			}
 		}
 		return nil, s.loginNeeded("it wants more permissions", key, wanted, nil)
-	case r.Secrets.Refresh == "":
+	case r.Secrets.Refresh == "", s.o.Grant == identityLogin && r.Secrets.Access == "":
 		return nil, s.loginNeeded("the login has expired", key, wanted, nil)
 	}
 	return s.refresh(ctx, r)
@@ -504,7 +520,11 @@ func (s *Server) refresh(ctx context.Context, r *tokenstore.Record) (*tokenstore
 		s.forgetEndpoints()
 		return nil, err
 	}
-	next := s.newRecord(r.Principal, e, client, r.Scopes, t)
+	kept, err := s.identityToken(t, r.Principal, "")
+	if err != nil {
+		return nil, s.keepWithoutIDToken(r, t, err)
+	}
+	next := s.newRecord(r.Principal, e, client, r.Scopes, kept)
 	next.Wanted = r.Wanted
 	if next.Secrets.Refresh == "" {
 		next.Secrets.Refresh = r.Secrets.Refresh

@@ -41,6 +41,7 @@ const (
 	grantCode              = "authorization_code"
 	grantRefresh           = "refresh_token"
 	grantExchange          = "urn:ietf:params:oauth:grant-type:token-exchange"
+	grantJWTBearer         = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 	grantDevice            = "urn:ietf:params:oauth:grant-type:device_code"
 	jwtAssertion           = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 	assertionTime          = time.Minute // how long a client assertion is valid
@@ -66,14 +67,34 @@ func (e *tokenError) endsLogin(isRegistered bool) bool {
 	return e.code == "invalid_grant" || e.code == "invalid_client" && isRegistered
 }
 
-// requestToken sends a request to the token endpoint. It never sends a request twice: a code or a
-// refresh token can be used only once. So the way of client authentication must be known.
+// requestToken requests a token that can be sent to a server.
 func (s *Server) requestToken(ctx context.Context, e *endpoints, client Client, grant string,
+	scopes []string, params url.Values) (*oauth2.Token, error) {
+	token, err := s.requestAnyToken(ctx, e, client, grant, scopes, params)
+	if err != nil {
+		return nil, err
+	}
+	if !strings.EqualFold(token.Type(), "Bearer") {
+		return nil, fmt.Errorf("the token is of type %.50q, and Gatekit only knows Bearer",
+			token.TokenType)
+	}
+	if strings.ContainsFunc(token.AccessToken, func(c rune) bool { return c <= ' ' || c > '~' }) {
+		return nil, errors.New("the token has characters that no header can have")
+	}
+	return token, nil
+}
+
+// requestAnyToken sends a request to the token endpoint. It never sends a request twice: a code or
+// a refresh token can be used only once. So the way of client authentication must be known.
+func (s *Server) requestAnyToken(ctx context.Context, e *endpoints, client Client, grant string,
 	scopes []string, params url.Values) (*oauth2.Token, error) {
 	if e.as.TokenEndpoint == "" {
 		return nil, errors.New("the authorization server has no token endpoint")
 	}
-	values := url.Values{"grant_type": {grant}, "resource": {e.resource}}
+	values := url.Values{"grant_type": {grant}}
+	if s.o.Grant != identityLogin {
+		values.Set("resource", e.resource)
+	}
 	for name, value := range params {
 		values[name] = value
 	}
@@ -94,17 +115,7 @@ func (s *Server) requestToken(ctx context.Context, e *endpoints, client Client, 
 	if refused, ok := errors.AsType[*oauth2.RetrieveError](err); ok {
 		return nil, &tokenError{refused.Response.StatusCode, errorCode(refused.ErrorCode)}
 	}
-	if err != nil {
-		return nil, err
-	}
-	if !strings.EqualFold(token.Type(), "Bearer") {
-		return nil, fmt.Errorf("the token is of type %.50q, and Gatekit only knows Bearer",
-			token.TokenType)
-	}
-	if strings.ContainsFunc(token.AccessToken, func(c rune) bool { return c <= ' ' || c > '~' }) {
-		return nil, errors.New("the token has characters that no header can have")
-	}
-	return token, nil
+	return token, err
 }
 
 // authenticate returns the method with which a client authenticates at an endpoint that supports

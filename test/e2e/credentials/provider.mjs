@@ -4,7 +4,9 @@
 // a login are valid for SECONDS, refreshed ones for REFRESHED seconds. Everybody can log in, with any name and
 // password. The first line of stdout is the issuer. Each further line is a successful grant, a
 // revocation or a registration. The variable CONNECT is the URL of Gatekit's own pages. With JWTS,
-// access tokens are JWTs, and otherwise opaque.
+// access tokens are JWTs, and otherwise opaque. As an identity provider, it exchanges ID tokens for
+// assertions (ID-JAG). With IDP, the issuer of such a provider, it takes its assertions.
+import { createPublicKey, generateKeyPairSync, randomUUID, sign, verify } from 'node:crypto'
 import { createServer } from 'node:http'
 import { pathToFileURL } from 'node:url'
 
@@ -18,6 +20,10 @@ await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve))
 const issuer = `http://127.0.0.1:${server.address().port}`
 
 const exchange = 'urn:ietf:params:oauth:grant-type:token-exchange'
+const jwtBearer = 'urn:ietf:params:oauth:grant-type:jwt-bearer'
+const idJAG = 'urn:ietf:params:oauth:token-type:id-jag'
+const { privateKey } = generateKeyPairSync('rsa', { modulusLength: 2048 })
+const jwk = { ...privateKey.export({ format: 'jwk' }), kid: 'own', use: 'sig', alg: 'RS256' }
 const provider = new Provider(issuer, {
   clients: [
     {
@@ -29,6 +35,7 @@ const provider = new Provider(issuer, {
         'authorization_code',
         'refresh_token',
         'urn:ietf:params:oauth:grant-type:device_code',
+        exchange, // of ID tokens
       ],
       response_types: ['code'],
       token_endpoint_auth_method: 'client_secret_basic',
@@ -58,11 +65,11 @@ const provider = new Provider(issuer, {
       response_types: ['code'],
     },
     {
-      client_id: 'exchanger', // Gatekit, where it exchanges tokens
+      client_id: 'exchanger', // Gatekit, where it exchanges tokens and assertions
       client_secret: 's3cret-of-exchanger',
       redirect_uris: [],
       response_types: [],
-      grant_types: [exchange],
+      grant_types: [exchange, jwtBearer],
     },
     {
       client_id: 'server', // introspects
@@ -99,37 +106,96 @@ const provider = new Provider(issuer, {
   // The dispatcher of the provider refuses loopback addresses, where the tests publish documents.
   fetch: (url, options) => fetch(url, { ...options, dispatcher: undefined }),
   cookies: { keys: ['test'] },
-  jwks: undefined,
+  jwks: { keys: [jwk] },
 })
+
+// answer issues a token for a resource and an account.
+async function answer(ctx, accountId, scope) {
+  const { client, params } = ctx.oidc
+  const { resource } = params
+  const grant = new provider.Grant({ accountId, clientId: client.clientId })
+  grant.addResourceScope(resource, scope)
+  const token = new provider.AccessToken({
+    accountId,
+    client,
+    grantId: await grant.save(),
+    gty: 'token_exchange',
+    scope,
+  })
+  const info = { scope: 'read write', audience: resource, accessTokenFormat: 'opaque' }
+  token.resourceServer = new provider.ResourceServer(resource, { ...info, accessTokenTTL: 3600 })
+  ctx.body = {
+    access_token: await token.save(),
+    issued_token_type: 'urn:ietf:params:oauth:token-type:access_token',
+    token_type: 'Bearer',
+    expires_in: token.expiration,
+    scope,
+  }
+}
+
+const encode = (value) => Buffer.from(JSON.stringify(value)).toString('base64url')
+const decode = (part) => JSON.parse(Buffer.from(part, 'base64url'))
+
+// assert answers with an assertion about the user of an ID token.
+async function assert(ctx) {
+  const { client, params } = ctx.oidc
+  const { audience, resource, scope, subject_token: idToken } = params
+  if (params.subject_token_type !== 'urn:ietf:params:oauth:token-type:id_token') {
+    throw new errors.InvalidRequest('no ID token')
+  }
+  const { payload } = await provider.IdToken.validate(idToken, client) // signature, aud, exp
+  const now = Math.floor(Date.now() / 1000)
+  const times = { iat: now, exp: now + 60, jti: randomUUID() }
+  const signed = [
+    { alg: 'RS256', kid: 'own', typ: 'oauth-id-jag+jwt' },
+    { iss: issuer, sub: payload.sub, aud: audience, client_id: 'exchanger', resource, scope, ...times },
+  ]
+    .map(encode)
+    .join('.')
+  const signature = sign('sha256', Buffer.from(signed), privateKey).toString('base64url')
+  ctx.body = {
+    access_token: `${signed}.${signature}`,
+    issued_token_type: idJAG,
+    token_type: 'N_A',
+    expires_in: 60,
+  }
+}
 
 provider.registerGrantType(
   exchange,
   async (ctx) => {
-    const { client, params } = ctx.oidc
+    const { params } = ctx.oidc
+    if (params.requested_token_type === idJAG) return assert(ctx)
     const subject = await provider.AccessToken.find(params.subject_token)
     if (!subject || params.audience !== 'box') throw new errors.InvalidGrant('unknown token')
-    const { resource } = params
-    const scope = subject.scope.includes('write') ? 'read write' : 'read'
-    const grant = new provider.Grant({ accountId: subject.accountId, clientId: client.clientId })
-    grant.addResourceScope(resource, scope)
-    const token = new provider.AccessToken({
-      accountId: subject.accountId,
-      client,
-      grantId: await grant.save(),
-      gty: 'token_exchange',
-      scope,
-    })
-    const info = { scope: 'read write', audience: resource, accessTokenFormat: 'opaque' }
-    token.resourceServer = new provider.ResourceServer(resource, { ...info, accessTokenTTL: 3600 })
-    ctx.body = {
-      access_token: await token.save(),
-      issued_token_type: 'urn:ietf:params:oauth:token-type:access_token',
-      token_type: 'Bearer',
-      expires_in: token.expiration,
-      scope,
-    }
+    await answer(ctx, subject.accountId, subject.scope.includes('write') ? 'read write' : 'read')
   },
   ['subject_token', 'subject_token_type', 'requested_token_type', 'audience', 'resource', 'scope'],
+)
+
+const used = new Set() // the ids of assertions
+provider.registerGrantType(
+  jwtBearer,
+  async (ctx) => {
+    const { client, params } = ctx.oidc
+    const [header, payload, signature] = params.assertion.split('.')
+    const claims = decode(payload)
+    const { keys } = await (await fetch(`${process.env.IDP}/jwks`)).json()
+    const key = createPublicKey({ key: keys[0], format: 'jwk' })
+    const isValid =
+      decode(header).typ === 'oauth-id-jag+jwt' &&
+      verify('sha256', `${header}.${payload}`, key, Buffer.from(signature, 'base64url')) &&
+      claims.iss === process.env.IDP &&
+      claims.aud === issuer &&
+      claims.client_id === client.clientId &&
+      claims.resource === params.resource &&
+      claims.exp > Date.now() / 1000 &&
+      !used.has(claims.jti)
+    if (!isValid) throw new errors.InvalidGrant('not a valid assertion')
+    used.add(claims.jti)
+    await answer(ctx, claims.sub, claims.scope)
+  },
+  ['assertion', 'resource', 'scope'],
 )
 
 provider.on('grant.success', (ctx) => console.log(`grant ${ctx.oidc.params.grant_type}`))

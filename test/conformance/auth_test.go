@@ -51,16 +51,19 @@ func TestAuthorizationScenarios(t *testing.T) {
 }
 
 // TestOtherAuthorizationScenarios runs auth/ scenarios that the suite does not require: those of
-// the extension for client credentials, and one of the revision 2025-03-26, whose servers have no
-// metadata of their own. Gatekit uses such a server only if the operator has named its issuer. The
-// scenario auth/2025-03-26-oauth-endpoint-fallback is left out: its authorization server has no
-// metadata either, so Gatekit could not know whether it checks PKCE.
+// the extensions for client credentials and for enterprise-managed authorization, and one of the
+// revision 2025-03-26, whose servers have no metadata of their own. Gatekit uses such a server only
+// if the operator has named its issuer. The scenario auth/2025-03-26-oauth-endpoint-fallback is
+// left out: its authorization server has no metadata either, so Gatekit could not know whether it
+// checks PKCE.
 func TestOtherAuthorizationScenarios(t *testing.T) {
 	for _, c := range []struct{ name, revision string }{
 		{"auth/client-credentials-basic", "2025-11-25"},
 		{"auth/client-credentials-jwt", "2025-11-25"},
 		{"auth/client-credentials-basic", mcptest.Modern},
 		{"auth/client-credentials-jwt", mcptest.Modern},
+		{"auth/enterprise-managed-authorization", "2025-11-25"},
+		{"auth/enterprise-managed-authorization", mcptest.Modern},
 		{"auth/2025-03-26-oauth-metadata-backcompat", "2025-03-26"},
 	} {
 		t.Run(c.name+" "+c.revision, func(t *testing.T) {
@@ -176,6 +179,7 @@ func authSettings(ctx context.Context, server string) (string, error) {
 		ID     string `json:"client_id"`
 		Secret string `json:"client_secret"`
 		Key    string `json:"private_key_pem"`
+		suiteProvider
 	}
 	if text := os.Getenv("MCP_CONFORMANCE_CONTEXT"); text != "" {
 		if err := json.Unmarshal([]byte(text), &registered); err != nil {
@@ -201,12 +205,20 @@ func authSettings(ctx context.Context, server string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	login := ""
+	if registered.IDToken != "" {
+		kind = "id_jag"
+		// The process ends with the scenario, and the provider with it.
+		provider := startIdentityProvider(registered.suiteProvider)
+		login = fmt.Sprintf("login = { issuer = %q, id = %q, secret = \"x\" }\n", provider.URL,
+			registered.ClientID)
+	}
 	proof := fmt.Sprintf("secret = %q", registered.Secret)
 	if registered.Key != "" {
 		proof = fmt.Sprintf("key = %q", registered.Key)
 	}
 	return fmt.Sprintf("[server.everything.auth]\ntype = %q\nissuer = %q\nclient = { id = %q, %s "+
-		"}\n", kind, issuer, registered.ID, proof), nil
+		"}\n%s", kind, issuer, registered.ID, proof, login), nil
 }
 
 // issuerOf returns the issuer that the metadata of a server names.

@@ -47,7 +47,7 @@ func newAuthenticator(c *config.Config, revoked *auth.Revocations, keepTokens fu
 func authIssuer(i config.Issuer) (auth.Issuer, error) {
 	issuer := auth.Issuer{Issuer: i.Issuer, Audience: i.Audience, Algorithms: i.Algorithms,
 		Opaque: i.Tokens == "introspection", Subject: i.Subject, Groups: i.Groups,
-		Scope: i.Scope, Clients: i.Clients}
+		Scope: i.Scope, Clients: i.Clients, ScopePrefix: i.ScopePrefix}
 	if n := i.Login; n != nil {
 		issuer.Login = &auth.LoginClient{ID: n.ID, Secret: string(n.Secret)}
 	}

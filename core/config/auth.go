@@ -64,6 +64,11 @@ type Issuer struct {
 	Groups string `toml:"groups"`
 	// Scope is the claim with the scopes. Default: none, which is scope, or else scp.
 	Scope string `toml:"scope"`
+	// ScopePrefix is the beginning of the names by which clients ask the issuer for scopes that
+	// tokens name without it, such as api://APP-ID/ of Entra ID. Challenges and the metadata then
+	// name the scopes with it; listen.auth.scopes and policies never do. If listen.auth.scopes is
+	// set, all issuers must have the same. Default: none.
+	ScopePrefix string `toml:"scope_prefix"`
 	// Clients holds the OAuth clients that may ask (client_id, azp, cid or appid). Default: none,
 	// so that all may.
 	Clients []string `toml:"clients"`
@@ -227,6 +232,15 @@ func (l *loader) checkAuthentication(c *Listen, n *node) {
 				at.lookup("issuer").raw)
 		}
 		seen[issuer.Issuer] = true
+		if prefix := at.lookup("scope_prefix"); issuer.ScopePrefix != "" &&
+			!isScope(issuer.ScopePrefix) && !l.hasErrorAt(prefix) {
+			l.errorf(prefix, "%s.scope_prefix cannot begin a scope: %q", name, prefix.raw)
+		}
+		if len(a.Scopes) > 0 && issuer.ScopePrefix != a.Issuers[0].ScopePrefix && !l.partial {
+			l.errorf(at, "%s has another scope_prefix than the first issuer: clients are told "+
+				"the names of listen.auth.scopes before their issuer is known; remove "+
+				"listen.auth.scopes, and demand scopes by a policy", name)
+		}
 		if issuer.Tokens == "introspection" {
 			if opaque != "" {
 				l.errorf(at.lookup("tokens"), "%s and %s both have tokens = "+

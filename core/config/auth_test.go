@@ -47,6 +47,18 @@ func TestAuthenticationOfClients(t *testing.T) {
 	}
 }
 
+// Policies can still demand scopes of issuers that name them differently.
+func TestIssuersWithDifferentNamesOfScopes(t *testing.T) {
+	c, err := load(t, listening+issuerTable+"scope_prefix = \"api://a/\"\n"+
+		"[[listen.auth.issuer]]\nissuer = \"https://b.example\"\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Listen.Auth.Issuers; got[0].ScopePrefix != "api://a/" || got[1].ScopePrefix != "" {
+		t.Errorf("got the issuers %+v", got)
+	}
+}
+
 func TestMistakesInAuthentication(t *testing.T) {
 	loopback := strings.Replace(listening, "0.0.0.0", "127.0.0.1", 1)
 	const publicURL = "public_url = \"https://gatekit.example\"\n"
@@ -87,6 +99,12 @@ func TestMistakesInAuthentication(t *testing.T) {
 		{"two issuers of tokens that do not name them", loopback + opaque("a") + opaque("b"),
 			"12:1: listen.auth.issuer[0] and listen.auth.issuer[1] both have tokens = " +
 				"\"introspection\""},
+		{"a scope_prefix that no scope can have", loopback + issuerTable + `scope_prefix = "a b"`,
+			`8:1: listen.auth.issuer[0].scope_prefix cannot begin a scope: "a b"`},
+		{"issuers with different names of the scopes that tokens must have", loopback +
+			"[listen.auth]\nscopes = [\"mcp\"]\n" + issuerTable + "scope_prefix = \"api://a/\"\n" +
+			"[[listen.auth.issuer]]\nissuer = \"https://b.example\"\n",
+			"11:1: listen.auth.issuer[1] has another scope_prefix than the first issuer"},
 		{"an unknown kind of token", loopback + issuerTable + `tokens = "opaque"`,
 			`8:1: listen.auth.issuer[0].tokens must be one of "jwt", "introspection", not`},
 		{"the algorithm none", loopback + issuerTable + `algorithms = ["none"]`,

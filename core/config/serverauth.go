@@ -260,14 +260,17 @@ func (l *loader) checkExchanges(c *Config, root *node) {
 	}
 }
 
-// checkScopes checks that each scope is one that a request can have (RFC 6749, section 3.3).
+// isScope reports whether a request can have the scope (RFC 6749, section 3.3).
+func isScope(scope string) bool {
+	return scope != "" && !strings.ContainsFunc(scope, func(c rune) bool {
+		return c <= ' ' || c > '~' || c == '"' || c == '\\'
+	})
+}
+
+// checkScopes checks that each scope is one that a request can have.
 func (l *loader) checkScopes(scopes []string, at *node, name string) {
 	for i, scope := range scopes {
-		invalid := scope == ""
-		for _, c := range scope {
-			invalid = invalid || c <= ' ' || c > '~' || c == '"' || c == '\\'
-		}
-		if item := at.item(i); invalid && !l.hasErrorAt(item) {
+		if item := at.item(i); !isScope(scope) && !l.hasErrorAt(item) {
 			l.errorf(item, "%s[%d] is not a scope: %q", name, i, item.raw)
 		}
 	}

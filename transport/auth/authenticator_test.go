@@ -843,6 +843,50 @@ func TestChallengeNamesAllScopes(t *testing.T) {
 	}
 }
 
+// Entra ID is asked for scopes by names that its tokens do not have.
+func TestScopesWithAPrefix(t *testing.T) {
+	const prefix = "api://app/"
+	a, ia, _ := start(t, func(o *auth.Options) {
+		o.Scopes, o.Issuers[0].ScopePrefix = []string{"mcp"}, prefix
+	})
+	want := func(when, got, scopes string) {
+		t.Helper()
+		if !strings.Contains(got, `scope="`+scopes+`"`) {
+			t.Errorf("%s: got the challenge %s, want the scopes %q", when, got, scopes)
+		}
+	}
+	ask := func(token string) (*identity.Principal, *auth.Refusal) {
+		r := httptest.NewRequest("POST", "/mcp", nil)
+		if token != "" {
+			r.Header.Set("Authorization", "Bearer "+token)
+		}
+		return a.Authenticate(r)
+	}
+	_, refused := ask("")
+	want("no token", refused.Header.Get("WWW-Authenticate"), prefix+"mcp")
+	_, refused = ask(ia.Token("a2", ia.Claims(resource, map[string]any{"scope": prefix + "mcp"})))
+	want("too few scopes", refused.Header.Get("WWW-Authenticate"), prefix+"mcp")
+	user, refused := ask(ia.Token("a2", ia.Claims(resource, map[string]any{"scope": nil,
+		"scp": "mcp"})))
+	if refused != nil {
+		t.Fatal(refused)
+	}
+	want("the scopes of a policy", a.Challenge(user, []string{"write"}).Get("WWW-Authenticate"),
+		prefix+"mcp "+prefix+"write")
+	other, err := identity.New(identity.Attributes{Method: identity.JWT, Issuer: loginB,
+		Subject: "ann"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want("another issuer", a.Challenge(other, []string{"write"}).Get("WWW-Authenticate"),
+		"mcp write")
+	w := httptest.NewRecorder()
+	a.Metadata().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+	if !strings.Contains(w.Body.String(), `"`+prefix+`mcp"`) {
+		t.Errorf("got the metadata %s, want the scope with the prefix", w.Body)
+	}
+}
+
 func TestOptionsThatAreRefused(t *testing.T) {
 	good := func() auth.Options {
 		return auth.Options{Resource: resource, Issuers: []auth.Issuer{{Issuer: loginA,

@@ -37,6 +37,33 @@ func (a *Authenticator) challenge(code, description string, scopes []string) str
 	return strings.TrimSpace("Bearer " + strings.Join(parameters, ", "))
 }
 
+// asked returns the names by which clients ask an issuer for scopes. Without an issuer, the names
+// are those of the first one: where every token must have scopes, all have the same prefix.
+func (a *Authenticator) asked(issuer string, scopes []string) []string {
+	prefix := a.o.scopePrefix()
+	if i := a.issuers[issuer]; i != nil {
+		prefix = i.o.ScopePrefix
+	}
+	return withPrefix(prefix, scopes)
+}
+
+// scopePrefix returns the prefix for scopes where the issuer is not known.
+func (o Options) scopePrefix() string {
+	if len(o.Issuers) == 0 {
+		return ""
+	}
+	return o.Issuers[0].ScopePrefix
+}
+
+// withPrefix returns the scopes with a prefix.
+func withPrefix(prefix string, scopes []string) []string {
+	var names []string
+	for _, s := range scopes {
+		names = append(names, prefix+s)
+	}
+	return names
+}
+
 // refuse returns a refusal with a challenge.
 func (a *Authenticator) refuse(status int, code, reason, detail string) *Refusal {
 	r := &Refusal{Status: status, Header: http.Header{}, Reason: reason, Detail: detail}
@@ -45,7 +72,8 @@ func (a *Authenticator) refuse(status int, code, reason, detail string) *Refusal
 		if code == "" {
 			description = ""
 		}
-		r.Header.Set("WWW-Authenticate", a.challenge(code, description, a.o.Scopes))
+		r.Header.Set("WWW-Authenticate", a.challenge(code, description,
+			a.asked("", a.o.Scopes)))
 	} else if status == http.StatusUnauthorized {
 		r.Status = http.StatusForbidden // 401 needs a challenge, and a certificate has none
 	}
@@ -58,14 +86,14 @@ const tooFewScopes = "The access token has too few scopes."
 func (a *Authenticator) insufficientScope() *Refusal {
 	return &Refusal{Status: http.StatusForbidden, Reason: tooFewScopes,
 		Detail: "the token does not have the scopes " + strings.Join(a.o.Scopes, ", "),
-		Header: a.scopeChallenge(a.o.Scopes)}
+		Header: a.scopeChallenge(a.asked("", a.o.Scopes))}
 }
 
 // Challenge returns the headers of an answer with status 403 to a request that needs the scopes, of
 // a principal with an access token that lacks some of them. The challenge names the scopes, and
-// those that every token must have (RFC 6750, section 3.1). For a principal without an access token
-// of an issuer, Challenge returns nil: it cannot get scopes. The scopes have no quote and no
-// backslash.
+// those that every token must have (RFC 6750, section 3.1), with the prefix of the principal's
+// issuer. For a principal without an access token of an issuer, Challenge returns nil: it cannot
+// get scopes. The scopes have no quote and no backslash.
 func (a *Authenticator) Challenge(p *identity.Principal, scopes []string) http.Header {
 	if p.Issuer() == "" {
 		return nil
@@ -76,7 +104,7 @@ func (a *Authenticator) Challenge(p *identity.Principal, scopes []string) http.H
 			all = append(all, s)
 		}
 	}
-	return a.scopeChallenge(all)
+	return a.scopeChallenge(a.asked(p.Issuer(), all))
 }
 
 func (a *Authenticator) scopeChallenge(scopes []string) http.Header {

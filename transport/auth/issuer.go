@@ -40,6 +40,10 @@ type Issuer struct {
 	Groups  string   // claim with the groups; "": groups
 	Scope   string   // claim with the scopes; "": scope, or scp
 	Clients []string // OAuth clients that may ask; empty: all
+	// ScopePrefix is put before scopes where clients are told what to ask the issuer for, because
+	// its tokens name scopes without it. If every token must have scopes, all issuers have the
+	// same.
+	ScopePrefix string
 
 	// Login is the client with which users log in at the issuer, for BeginLogin; nil: they cannot.
 	Login *LoginClient

@@ -60,7 +60,8 @@ func newMetadata(o Options) (*Metadata, string, error) {
 		Scopes   []string `json:"scopes_supported,omitempty"`
 		Methods  []string `json:"bearer_methods_supported"`
 		Name     string   `json:"resource_name"`
-	}{Resource: o.Resource, Scopes: o.Scopes, Methods: []string{"header"}, Name: "Gatekit"}
+	}{Resource: o.Resource, Scopes: withPrefix(o.scopePrefix(), o.Scopes),
+		Methods: []string{"header"}, Name: "Gatekit"}
 	for _, i := range o.Issuers {
 		document.Servers = append(document.Servers, i.Issuer)
 	}

@@ -100,6 +100,54 @@ func TestScopesThatAPolicyDemands(t *testing.T) {
 	}
 }
 
+// Clients ask Entra ID for scopes by other names than its tokens have. The challenges and the
+// metadata have the former, and policies and the log the latter.
+func TestScopesThatAnIssuerNamesWithAPrefix(t *testing.T) {
+	for _, revision := range harness.Revisions {
+		t.Run(revision, func(t *testing.T) {
+			i := issuertest.Start(t)
+			g := start(t, i, "scope_prefix = \"api://app/\"\n"+harness.ScriptedServer("safe")+
+				harness.PolicyFile(t, needsScopes))
+			answer, _ := post(t, g, "POST", g.URL, "")
+			if got := answer.Header.Get("WWW-Authenticate"); answer.StatusCode != 401 ||
+				!strings.Contains(got, `scope="api://app/mcp"`) {
+				t.Errorf("without a token, got status %d and %s", answer.StatusCode, got)
+			}
+			origin := strings.TrimSuffix(g.URL, "/mcp")
+			_, metadata := post(t, g, "GET", origin+"/.well-known/oauth-protected-resource/mcp", "")
+			if !strings.Contains(metadata, `"api://app/mcp"`) {
+				t.Errorf("got the metadata %s", metadata)
+			}
+			var status int
+			var challenge string
+			h := mcptest.NewHTTP(g.URL)
+			h.Answered = func(r *http.Response) {
+				status, challenge = r.StatusCode, r.Header.Get("WWW-Authenticate")
+			}
+			use := func(scopes string) {
+				h.Header.Set("Authorization", "Bearer "+i.Token("first", i.Claims(resource,
+					map[string]any{"scope": nil, "scp": scopes})))
+			}
+			use("mcp")
+			c := mcptest.NewClient(h, revision)
+			t.Cleanup(func() { c.Close() })
+			harness.Handshake(t, c)
+			if m, err := c.Tool(harness.Context(t), "box__echo", `{}`); err != nil ||
+				m.Error == nil || status != 403 || !strings.Contains(challenge,
+				` scope="api://app/mcp api://app/notes:read"`) {
+				t.Errorf("got %s, %v, status %d and %s; want 403 and the scopes", m.Raw, err,
+					status, challenge)
+			}
+			use("mcp notes:read")
+			if m, err := c.Tool(harness.Context(t), "box__echo", `{}`); err != nil ||
+				m.Error != nil {
+				t.Errorf("with the scopes, got %s, %v", m.Raw, err)
+			}
+			g.WantReasons("the access token lacks the scopes notes:read")
+		})
+	}
+}
+
 // A principal without an access token, such as the user of a pipe, has no scopes.
 func TestScopesOverAPipe(t *testing.T) {
 	g, c := harness.StartStdio(t, harness.ScriptedServer("box")+

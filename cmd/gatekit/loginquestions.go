@@ -29,23 +29,28 @@ import (
 // who share one login: whoever logs in would do so for all of them.
 type loginQuestions struct {
 	proxy.Upstream
-	name           string
-	credentials    func() *credentials.Server
-	patience       time.Duration          // how long a call waits for the login
-	hasConnectTool bool                   // [server.NAME.auth] connect_tool
-	loggedIn       func(principal string) // called after a login
-	pages          func() *connect.Pages  // returns nil if there are none
+	// servers are the names of the servers at which users log in: the server itself, or those whose
+	// tokens it gets
+	servers        []string
+	credentials    func(server string) *credentials.Server
+	patience       time.Duration                  // how long a call waits for the login
+	hasConnectTool bool                           // [server.NAME.auth] connect_tool
+	loggedIn       func(server, principal string) // called after a login
+	pages          func() *connect.Pages          // returns nil if there are none
 	log            *slog.Logger
 	goroutines     *taskgroup.Group
 
 	mu      sync.Mutex
-	pending map[string]*pendingLogin // the last login of each principal; it may be over
+	pending map[loginKey]*pendingLogin // the last login of each principal; it may be over
 }
 
 var _ proxy.LoginUpstream = (*loginQuestions)(nil)
 
 // maxPendingLogins bounds the logins at one server that are kept in memory.
 const maxPendingLogins = 1000
+
+// loginKey identifies the logins of a principal at a server.
+type loginKey struct{ server, principal string }
 
 // pendingLogin is a login that a user has been asked for. It implements proxy.Login.
 type pendingLogin struct {
@@ -72,13 +77,29 @@ func (q *loginQuestions) HasConnectTool() bool { return q.hasConnectTool }
 // Patience implements proxy.LoginUpstream.
 func (q *loginQuestions) Patience() time.Duration { return q.patience }
 
-// asks reports whether a principal can be asked to log in.
-func (q *loginQuestions) asks(who *identity.Principal) bool {
+// missing returns the first server at which a principal must log in.
+func (q *loginQuestions) missing(ctx context.Context, who *identity.Principal) string {
+	if len(q.servers) > 1 {
+		for _, server := range q.servers {
+			tokens := q.credentials(server)
+			if tokens == nil {
+				continue
+			}
+			if _, err := tokens.Token(ctx, who); q.NeedsLogin(err) {
+				return server
+			}
+		}
+	}
+	return q.servers[0]
+}
+
+// asks reports whether a principal can be asked to log in to a server.
+func (q *loginQuestions) asks(server string, who *identity.Principal) bool {
 	if who.ID() == "" {
 		return true
 	}
 	pages := q.pages()
-	tokens := q.credentials()
+	tokens := q.credentials(server)
 	return pages != nil && tokens != nil && !tokens.IsShared() && pages.CanAsk(who)
 }
 
@@ -110,10 +131,11 @@ func (l *pendingLogin) isOver() bool {
 // BeginLogin implements proxy.LoginUpstream.
 func (q *loginQuestions) BeginLogin(ctx context.Context, who *identity.Principal,
 	since time.Time) (proxy.Login, error) {
-	if !q.asks(who) {
+	server := q.missing(ctx, who)
+	if !q.asks(server, who) {
 		return nil, proxy.ErrCannotAsk
 	}
-	login, err := q.current(who, since)
+	login, err := q.current(server, who, since)
 	if err != nil {
 		return nil, err
 	}
@@ -130,23 +152,25 @@ func (q *loginQuestions) BeginLogin(ctx context.Context, who *identity.Principal
 }
 
 // current returns a login of a principal that may not have begun yet.
-func (q *loginQuestions) current(who *identity.Principal, since time.Time) (*pendingLogin, error) {
+func (q *loginQuestions) current(server string, who *identity.Principal,
+	since time.Time) (*pendingLogin, error) {
+	key := loginKey{server, who.ID()}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if l := q.pending[who.ID()]; l != nil && (!l.isOver() || l.err == nil && l.ended.After(since)) {
+	if l := q.pending[key]; l != nil && (!l.isOver() || l.err == nil && l.ended.After(since)) {
 		return l, nil
 	}
 	if len(q.pending) >= maxPendingLogins {
-		maps.DeleteFunc(q.pending, func(_ string, l *pendingLogin) bool { return l.isOver() })
+		maps.DeleteFunc(q.pending, func(_ loginKey, l *pendingLogin) bool { return l.isOver() })
 		if len(q.pending) >= maxPendingLogins {
 			return nil, fmt.Errorf("%d users are asked to log in already", len(q.pending))
 		}
 	}
-	login := &pendingLogin{server: q.name, begun: make(chan struct{}), done: make(chan struct{})}
+	login := &pendingLogin{server: server, begun: make(chan struct{}), done: make(chan struct{})}
 	if !q.goroutines.Go(func(ctx context.Context) { q.run(ctx, who, login) }) {
 		return nil, taskgroup.ErrClosed
 	}
-	q.pending[who.ID()] = login
+	q.pending[key] = login
 	return login, nil
 }
 
@@ -160,7 +184,7 @@ func (q *loginQuestions) run(ctx context.Context, who *identity.Principal, login
 		err = wait()
 		if err != nil && (ctx.Err() == nil ||
 			errors.Is(context.Cause(ctx), context.DeadlineExceeded)) {
-			q.log.Warn("login failed", "server", q.name, "principal", who.ID(), "error", err)
+			q.log.Warn("login failed", "server", login.server, "principal", who.ID(), "error", err)
 		}
 	} else {
 		defer close(login.begun)
@@ -174,9 +198,9 @@ func (q *loginQuestions) run(ctx context.Context, who *identity.Principal, login
 func (q *loginQuestions) ask(ctx context.Context, who *identity.Principal,
 	login *pendingLogin) (wait func() error, err error) {
 	callback := &loginCallback{}
-	tokens := q.credentials()
+	tokens := q.credentials(login.server)
 	if tokens == nil {
-		return nil, fmt.Errorf("the server %q is no longer configured", q.name)
+		return nil, fmt.Errorf("the server %q is no longer configured", login.server)
 	}
 	begin := tokens.BeginPageLogin
 	if who.ID() == "" {
@@ -192,7 +216,7 @@ func (q *loginQuestions) ask(ctx context.Context, who *identity.Principal,
 	finish := func(ctx context.Context, query url.Values) error {
 		_, err := n.Finish(ctx, query)
 		if err == nil {
-			q.loggedIn(who.ID())
+			q.loggedIn(login.server, who.ID())
 		}
 		return err
 	}
@@ -206,7 +230,7 @@ func (q *loginQuestions) ask(ctx context.Context, who *identity.Principal,
 			})
 		}, nil
 	}
-	link, err := q.pages().Ask(connect.Login{Principal: who, Server: q.name,
+	link, err := q.pages().Ask(connect.Login{Principal: who, Server: login.server,
 		AuthorizationServer: n.Issuer, Scopes: n.Scopes, URL: n.URL, Matches: n.Matches,
 		Finish: finish})
 	if err != nil {

@@ -78,9 +78,9 @@ func (s *server) start(context.Context) error {
 	if s.config.Sandbox != nil {
 		o.Dial.Pipe = g.recordConfinement(s.config.Name, o.Dial.Pipe)
 	}
-	loginAt := s.config.Name
+	loginAt := []string{s.config.Name}
 	if names := s.config.EnvTokens(); len(names) > 0 {
-		loginAt = names[0]
+		loginAt = names
 		s.tokens = newTokenProcesses(s.config, g.active.config, g.log, g.credentialsOf)
 		if s.config.Sandbox != nil {
 			s.tokens.wrapSpawn(func(dial dialFunc) dialFunc {
@@ -91,13 +91,13 @@ func (s *server) start(context.Context) error {
 	}
 	s.Upstream = upstream.New(o)
 	if s.config.HasLogins() || s.tokens != nil {
-		s.questions = &loginQuestions{Upstream: s.Upstream, name: loginAt,
-			credentials:    func() *credentials.Server { return g.credentialsOf(loginAt) },
+		s.questions = &loginQuestions{Upstream: s.Upstream, servers: loginAt,
+			credentials:    g.credentialsOf,
 			hasConnectTool: s.config.Auth == nil || s.config.Auth.ConnectTool,
 			patience:       g.active.config.Limits.ReverseTimeout,
 			log:            g.log, goroutines: taskgroup.New(),
-			loggedIn: func(principal string) { g.useLogin(loginAt, principal) },
-			pages:    g.pages.Load, pending: map[string]*pendingLogin{}}
+			loggedIn: g.useLogin,
+			pages:    g.pages.Load, pending: map[loginKey]*pendingLogin{}}
 	}
 	return nil
 }

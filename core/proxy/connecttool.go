@@ -193,10 +193,13 @@ func (call *Call) runConnect(ctx context.Context, srv *sessionServer,
 		return fmt.Sprintf("%s\n\nThe user must open this page in a browser: %s\n\nThen list the "+
 			"tools again.", text, page), false, nil
 	}
-	switch call.askToLogIn(ctx, u, h, began) {
-	case loggedIn:
-		return done, false, nil
-	case notLoggedIn:
+	outcome, login := call.askToLogIn(ctx, u, h, began, nil)
+	for last := login; outcome == loggedIn; last = login { // the server may need another one
+		if outcome, login = call.askToLogIn(ctx, u, h, began, last); login == last {
+			return done, false, nil
+		}
+	}
+	if outcome == notLoggedIn {
 		return "The user has not logged in: " + refused.Error(), true, nil
 	}
 	if ctx.Err() != nil {

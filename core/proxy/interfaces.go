@@ -92,8 +92,9 @@ type LoginUpstream interface {
 	// first. The server has not run the request.
 	NeedsLogin(err error) bool
 	// BeginLogin begins a login of the principal and returns it. If a login of the principal is
-	// under way, or has succeeded since the given time, BeginLogin returns this login. It returns
-	// ErrCannotAsk if Gatekit has no page for the principal.
+	// under way, or has succeeded since the given time, BeginLogin returns this login: the same
+	// value. A server may need several logins; BeginLogin returns that of one that is missing. It
+	// returns ErrCannotAsk if Gatekit has no page for the principal.
 	BeginLogin(ctx context.Context, who *identity.Principal, since time.Time) (Login, error)
 	// HasConnectTool reports whether the list of tools has Gatekit's own tool to log in, while the
 	// server cannot be listed without a login.

@@ -26,7 +26,7 @@ type notAskedAgainError struct{ error }
 func (e notAskedAgainError) Unwrap() error { return e.error }
 
 // callOrLogIn calls a server. If the user must log in first and can be asked, callOrLogIn asks the
-// user, and repeats the call after the login.
+// user, and repeats the call after the login. A call can need several logins, one after the other.
 func (call *Call) callOrLogIn(ctx context.Context, srv *sessionServer,
 	open func(context.Context) (Server, error), passed pipeline.Passed,
 	h *serverHandler) (*mcp.Message, error) {
@@ -39,20 +39,24 @@ func (call *Call) callOrLogIn(ctx context.Context, srv *sessionServer,
 		return server.Call(ctx, passed, h)
 	}
 	began := time.Now()
-	answer, err := once()
-	u := srv.loginUpstream(err)
-	if u == nil || !isLoginAskedFor(passed.Message().Method) || !h.opensURLs() {
-		return answer, err
+	var last Login
+	for {
+		answer, err := once()
+		u := srv.loginUpstream(err)
+		if u == nil || !isLoginAskedFor(passed.Message().Method) || !h.opensURLs() {
+			return answer, err
+		}
+		outcome, login := call.askToLogIn(ctx, u, h, began, last)
+		switch {
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case outcome == notLoggedIn:
+			return answer, notAskedAgainError{err}
+		case outcome != loggedIn:
+			return answer, err
+		}
+		last = login
 	}
-	switch outcome := call.askToLogIn(ctx, u, h, began); {
-	case ctx.Err() != nil:
-		return nil, context.Cause(ctx)
-	case outcome == loggedIn:
-		return once()
-	case outcome == notLoggedIn:
-		return answer, notAskedAgainError{err}
-	}
-	return answer, err
 }
 
 // isLoginAskedFor reports whether the user is asked to log in during a request. During other
@@ -81,19 +85,23 @@ const (
 )
 
 // askToLogIn asks the client's user to log in, in the name of the server, and waits for the login.
-// If the user has logged in since the time began, nobody is asked.
+// If the user has logged in since the time began, nobody is asked. If that is the last login of the
+// call, no other one can be asked for: askToLogIn returns cannotAsk with this login.
 func (call *Call) askToLogIn(ctx context.Context, u LoginUpstream, h *serverHandler,
-	began time.Time) loginOutcome {
+	began time.Time, last Login) (loginOutcome, Login) {
 	login, err := call.beginLogin(ctx, u, h.server, began)
 	if err != nil {
-		return cannotAsk
+		return cannotAsk, nil
+	}
+	if login == last {
+		return cannotAsk, last
 	}
 	select {
 	case <-login.Done():
 		if login.Err() == nil {
-			return loggedIn
+			return loggedIn, login
 		}
-		return cannotAsk
+		return cannotAsk, nil
 	default:
 	}
 	id := rand.Text()
@@ -101,14 +109,14 @@ func (call *Call) askToLogIn(ctx context.Context, u LoginUpstream, h *serverHand
 	switch {
 	case len(answers) != 1 || answers[0].Message() == nil ||
 		answers[0].Message().Kind != mcp.Response:
-		return cannotAsk
+		return cannotAsk, nil
 	case !answers[0].Message().TextEquals("/action", "accept") || !waitForLogin(ctx, u, login, h):
-		return notLoggedIn
+		return notLoggedIn, nil
 	}
 	if call.session.hasElicitationIDs() {
 		h.HandleNotification(ctx, loginComplete(id))
 	}
-	return loggedIn
+	return loggedIn, login
 }
 
 // beginLogin begins a login of the session's principal, or logs why it cannot.

@@ -15,12 +15,13 @@ import (
 )
 
 // withToken returns the configuration of a program on stdio that gets the token of its user at the
-// server box, and writes it to stderr. The program speaks one revision.
-func withToken(revision string) string {
+// server box, and writes it to stderr. The program speaks one revision. env is added to its
+// environment.
+func withToken(revision string, env ...string) string {
 	return harness.StdioServer("tool", []string{"/bin/sh", "-c",
 		`echo "got $BOX_TOKEN or $${BOX_TOKEN#Bearer }" >&2; exec "$0" "$@"`, os.Args[0], "-name",
-		"tool", "-revisions", revision}, "MCPTEST_SERVE", "1", "GORACE", "atexit_sleep_ms=0",
-		"BOX_TOKEN", "Bearer ${token:box}")
+		"tool", "-revisions", revision}, append(env, "MCPTEST_SERVE", "1", "GORACE",
+		"atexit_sleep_ms=0", "BOX_TOKEN", "Bearer ${token:box}")...)
 }
 
 // process is a process of the program that withToken configures.
@@ -204,5 +205,73 @@ func TestChangedServerEndsTheProcessesWithItsTokens(t *testing.T) {
 			wantProcess(t, a, p, g, next, "ann")
 			g.WantRecords("- - - tool - ended")
 		})
+	}
+}
+
+// TestUserIsAskedForEveryToken has a program that gets the tokens of two servers. Its user is asked
+// to log in to both, during one call of the tool to log in, or of another tool.
+func TestUserIsAskedForEveryToken(t *testing.T) {
+	for _, revision := range harness.Revisions {
+		for _, tool := range []string{"tool__connect", "tool__self"} {
+			t.Run(tool+", "+revision, func(t *testing.T) {
+				a := startProvider(t, 3600)
+				p, q := protectedBy(t, a, false), protectedBy(t, a, false)
+				second := strings.NewReplacer("[server.box", "[server.crate").Replace(
+					oauth(q, pinned(a), preRegistered))
+				g := start(t, oauth(p, pinned(a), preRegistered)+second+withToken(revision,
+					"CRATE_TOKEN", "${token:crate}"))
+				c := connect(t, g, revision)
+				c.Capabilities = `{"elicitation":{"url":{}}}`
+				asked := opensURLs(c, "accept")
+				harness.Handshake(t, c)
+				if tool == "tool__self" { // so that the server's revision is known
+					for _, name := range []string{"box", "crate"} {
+						a.logIn(t, g.Dir, "old", name)
+					}
+					processOf(t, c)
+					for _, name := range []string{"box", "crate"} {
+						if out, code := gatekit(t, g.Dir, "auth", "logout", name); code != 0 {
+							t.Fatal(out)
+						}
+					}
+				}
+				answered := make(chan string, 1)
+				go func() {
+					m, err := c.Tool(harness.Context(t), tool, `{}`)
+					answered <- fmt.Sprint(string(m.Result), string(m.Error), err)
+				}()
+				for _, name := range []string{"box", "crate"} {
+					select {
+					case question := <-asked:
+						if text := mcptest.Text(question.Params, "message"); !strings.Contains(text,
+							`Log in to the server "`+name+`"`) {
+							t.Errorf("got the question %s, want one about %s", text, name)
+						}
+						a.browse(mcptest.Text(question.Params, "url"), "ann")
+					case got := <-answered:
+						t.Fatalf("the call ended before the question about %s: %s", name, got)
+					}
+				}
+				if got := <-answered; strings.Contains(got, "isError") ||
+					strings.Contains(got, `"code"`) {
+					t.Errorf("the call got %s", got)
+				}
+				harness.Request(t, c, "tools/list", `{}`)
+				wantProcess(t, a, p, g, processOf(t, c), "ann")
+				var logins []string
+				for _, r := range g.Records() {
+					if r.Action == "login" {
+						logins = append(logins, r.Server)
+					}
+				}
+				if n := len(logins); n < 2 || logins[n-2] != "box" || logins[n-1] != "crate" ||
+					len(asked) != 0 {
+					t.Errorf("got the logins %q and %d more questions, want box, crate and 0",
+						logins, len(asked))
+				}
+				wantHidden(t, g, p)
+				wantHidden(t, g, q)
+			})
+		}
 	}
 }

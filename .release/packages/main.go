@@ -37,7 +37,21 @@ func build(configuration, file string) (err error) {
 	if err != nil {
 		return fmt.Errorf("SOURCE_DATE_EPOCH must be the time of the commit: %w", err)
 	}
-	config, err := nfpm.ParseFile(configuration)
+	text, err := os.ReadFile(configuration)
+	if err != nil {
+		return err
+	}
+	missing := ""
+	config, err := nfpm.Parse(strings.NewReader(os.Expand(string(text), func(name string) string {
+		value := os.Getenv(name)
+		if value == "" {
+			missing += " " + name
+		}
+		return value
+	})))
+	if missing != "" {
+		return fmt.Errorf("%s needs the variables%s", configuration, missing)
+	}
 	if err != nil {
 		return err
 	}

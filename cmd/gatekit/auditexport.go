@@ -29,8 +29,8 @@ func (p *program) auditExport() *cobra.Command {
   text    one readable line for each record
 
 Export does not verify the log: "gatekit audit verify" does. To prove a record to others, use
-"gatekit audit prove". "go doc gatekit/audit" describes the lines of the log, and
-"go doc gatekit/audit/format" describes the other formats.
+"gatekit audit prove". In Gatekit's source, "go doc ./audit" describes the lines of the log, and
+"go doc ./audit/format" describes the other formats.
 
 ` + filterHelp,
 		Example: `  gatekit audit export --format csv --since 2026-11-01 --output november.csv

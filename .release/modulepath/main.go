@@ -47,9 +47,6 @@ func main() {
 type change struct{ old, path string }
 
 func run(path string) error {
-	if err := module.CheckPath(path); err != nil {
-		return err
-	}
 	if err := os.Chdir(".."); err != nil {
 		return err
 	}
@@ -58,6 +55,11 @@ func run(path string) error {
 		return fmt.Errorf("run it in the folder .release: %w", err)
 	}
 	c := change{modfile.ModulePath(text), path}
+	if path != c.old { // the first path, gatekit, is none that Go can download
+		if err := module.CheckPath(path); err != nil {
+			return err
+		}
+	}
 	listed, err := exec.Command("git", "ls-files", "-z").Output()
 	if err != nil {
 		return fmt.Errorf("list the files of the repository: %w", err)

@@ -11,7 +11,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"go/format"
 	"go/parser"
@@ -119,32 +118,11 @@ func (c change) moved(pkg string) (string, bool) {
 }
 
 func (c change) goMod(text []byte) ([]byte, error) {
-	f, err := modfile.Parse("go.mod", text, nil)
-	if err != nil {
-		return nil, err
-	}
-	if to, ok := c.moved(f.Module.Mod.Path); ok {
-		if err := f.AddModuleStmt(to); err != nil {
-			return nil, err
-		}
-	}
-	var errs []error
-	for _, r := range f.Require {
-		if to, ok := c.moved(r.Mod.Path); ok {
-			errs = append(errs, f.DropRequire(r.Mod.Path), f.AddRequire(to, r.Mod.Version))
-		}
-	}
-	for _, r := range f.Replace {
-		if to, ok := c.moved(r.Old.Path); ok {
-			errs = append(errs, f.DropReplace(r.Old.Path, r.Old.Version),
-				f.AddReplace(to, r.Old.Version, r.New.Path, r.New.Version))
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	f.Cleanup()
-	return f.Format()
+	named := regexp.MustCompile(`(?m)^((?:module|require|replace) |\t)` + regexp.QuoteMeta(c.old) +
+		`((?:/\S*)?(?: .*)?)$`)
+	text = named.ReplaceAll(text, []byte("${1}"+c.path+"${2}"))
+	_, err := modfile.Parse("go.mod", text, nil)
+	return text, err
 }
 
 func (c change) goFile(text []byte) ([]byte, error) {

@@ -105,7 +105,9 @@ func scan(binary string, info *buildinfo.BuildInfo) (*sbom.SBOM, error) {
 	}
 	packages, relationships, err := golang.NewGoModuleBinaryCataloger(
 		golang.DefaultCatalogerConfig()).Catalog(context.Background(), resolver)
-	if err != nil {
+	// For binaries of macOS, syft reports that it cannot read settings of the cryptography, and returns
+	// the modules. Whether they are complete is checked later.
+	if err != nil && len(packages) == 0 {
 		return nil, err
 	}
 	return &sbom.SBOM{

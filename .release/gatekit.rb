@@ -1,4 +1,4 @@
-# Homebrew's formula of Gatekit. .release/release fills in the words between @.
+# The formula of Gatekit for Homebrew. .release/release fills in the address, version and hashes.
 class Gatekit < Formula
   desc "Security proxy for the Model Context Protocol"
   homepage "@HOMEPAGE@"

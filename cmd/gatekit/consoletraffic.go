@@ -43,7 +43,7 @@ func (t *consoleTraffic) Calls(ctx context.Context, expression string,
 	before uint64) (*console.CallList, error) {
 	filter, words, err := parseFilter(expression)
 	if err != nil {
-		return nil, err
+		return nil, &console.FilterError{Err: err}
 	}
 	list := &console.CallList{Words: words, Through: t.committed()}
 	end := list.Through + 1

@@ -2,6 +2,8 @@ package console
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,7 +16,8 @@ import (
 // Traffic has the calls of the audit log.
 type Traffic interface {
 	// Calls returns the calls that a filter selects, newest first. Filter is an expression such as
-	// "--server github --action deny", as "gatekit audit show" takes it. If before is not 0, the
+	// "--server github --action deny", as "gatekit audit show" takes it; if it is wrong, the error is
+	// a FilterError. If before is not 0, the
 	// calls begin with records before the record before.
 	Calls(ctx context.Context, filter string, before uint64) (*CallList, error)
 	// Follow calls send with the calls that end after the record after was written, until ctx ends
@@ -22,6 +25,14 @@ type Traffic interface {
 	// faster than it reads, it skips the older ones and counts them.
 	Follow(ctx context.Context, filter string, after uint64, send func(NewCalls) error) error
 }
+
+// FilterError is the error of a filter that cannot be parsed. The page shows it beside the filter.
+type FilterError struct{ Err error }
+
+func (e *FilterError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error of the parser.
+func (e *FilterError) Unwrap() error { return e.Err }
 
 // NewCalls are calls that have ended since the last NewCalls.
 type NewCalls struct {
@@ -48,6 +59,9 @@ func TrafficPage(t Traffic) Page {
 			before, _ := strconv.ParseUint(r.Query.Get("before"), 10, 64)
 			filter := r.Query.Get("filter")
 			list, err := t.Calls(ctx, filter, before)
+			if wrong, ok := errors.AsType[*FilterError](err); ok {
+				return trafficView{Filter: filter, IsOlder: true, FilterError: wrong.Error()}, nil
+			}
 			if err != nil {
 				return nil, err
 			}
@@ -77,6 +91,8 @@ type trafficView struct {
 	Older   uint64 // continues the list; 0 if it is complete
 	IsOlder bool   // the list does not begin with the newest call
 	After   uint64
+	// FilterError tells why there is no list; "" if there is one
+	FilterError string
 }
 
 // trafficRow is the line of one call.
@@ -111,6 +127,9 @@ func rowOf(c *query.Call) trafficRow {
 		Failed: c.Status == query.StatusRefused || c.Status == query.StatusError ||
 			c.Status == query.StatusToolFailed || c.Error != ""}
 	row.Mark, row.Outcome = markOf(c, row.Failed)
+	if row.Reason == "" && row.Failed {
+		row.Reason = failureOf(c)
+	}
 	for i := range c.Records {
 		r := &c.Records[i]
 		if row.Client == "" {
@@ -121,6 +140,18 @@ func rowOf(c *query.Call) trafficRow {
 		}
 	}
 	return row
+}
+
+// failureOf describes a failure for which the log has no text: it does not keep the messages of
+// servers.
+func failureOf(c *query.Call) string {
+	switch {
+	case c.Status == query.StatusToolFailed:
+		return "the tool reports a failure"
+	case c.Code != 0:
+		return fmt.Sprintf("error %d", c.Code)
+	}
+	return ""
 }
 
 // subjectOf returns the name of a tool, prompt or resource, or the method of another call.

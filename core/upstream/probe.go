@@ -185,6 +185,31 @@ func (p *prober) awaitLateAnswer(ctx context.Context, request *pendingCall, conn
 	p.connector.markProbedModern(conn)
 }
 
+// knownEra returns the newest era that the server is known to speak, or "". It sends nothing.
+func (p *prober) knownEra() string {
+	if p.opts.Era == "modern" || p.opts.Era == "legacy" {
+		return p.opts.Era
+	}
+	p.mu.Lock()
+	current := p.current
+	p.mu.Unlock()
+	if current == nil {
+		return ""
+	}
+	select {
+	case <-current.done:
+		if current.err != nil || len(current.revisions) == 0 {
+			return ""
+		}
+		if isModern(current.revisions[0]) {
+			return "modern"
+		}
+		return "legacy"
+	default:
+		return ""
+	}
+}
+
 // speaksModern reports whether the server is known to speak a modern revision.
 func (p *prober) speaksModern() bool {
 	p.mu.Lock()

@@ -161,6 +161,10 @@ func (u *Upstream) State() string {
 	return state
 }
 
+// Era returns the newest era that the server is configured or known to speak: "modern" or "legacy",
+// or "" if no client has used the server yet. It sends nothing.
+func (u *Upstream) Era() string { return u.prober.knownEra() }
+
 // status returns the same state as State. It also returns some of the open connections and, when
 // the server is down, the reason.
 func (u *Upstream) status() (state string, conns []*pipeConn, fault error) {

@@ -106,7 +106,9 @@ func (g *gateway) recordConfinement(server string, dial dialFunc) dialFunc {
 			return pipe, err
 		}
 		child.RecordEgress(func(e egress.Event) error { return g.recordEgress(server, e) })
-		switch description, confined := child.Confinement(); {
+		description, confined := child.Confinement()
+		g.confined.set(server, description, confined)
+		switch {
 		case confined:
 			g.recording.serverEvent(server, "confined", description, nil)
 		case description != "":

@@ -343,12 +343,14 @@ func (s *controlServer) approve(id string) (policies.PendingApproval, error) {
 	if err != nil {
 		return policies.PendingApproval{}, err
 	}
-	return approveRecorded(a, id, s.config.Audit.File, s.gateway.recording.events)
+	return approveRecorded(a, id, "gatekit approve", s.config.Audit.File,
+		s.gateway.recording.events)
 }
 
 // approveRecorded approves a request that belongs to the given log. It writes a record to the log
-// before it stores the approval.
-func approveRecorded(a *policies.Approvals, id, log string,
+// before it stores the approval. The parameter by names the command or the console session that
+// approves.
+func approveRecorded(a *policies.Approvals, id, by, log string,
 	events *pipeline.Pipeline) (policies.PendingApproval, error) {
 	p, err := a.Pending(id)
 	if err != nil {
@@ -362,7 +364,7 @@ func approveRecorded(a *policies.Approvals, id, log string,
 		return events.RecordEvent(context.Background(), &mcp.Message{
 			Principal: identity.FromID(p.Principal), Server: p.Server}, action, reason, err)
 	}
-	if err := event("approve", fmt.Sprintf("request %s: by gatekit approve, user id %d", id,
+	if err := event("approve", fmt.Sprintf("request %s: by %s, user id %d", id, by,
 		os.Geteuid()), nil); err != nil {
 		return policies.PendingApproval{}, fmt.Errorf("record the approval: %w", err)
 	}
@@ -398,7 +400,7 @@ func approveByID(id string) (policies.PendingApproval, error) {
 	}
 	var approved policies.PendingApproval
 	err = recordIn(p.Log, p.LogKey, func(events *pipeline.Pipeline) (err error) {
-		approved, err = approveRecorded(a, id, p.Log, events)
+		approved, err = approveRecorded(a, id, "gatekit approve", p.Log, events)
 		return err
 	})
 	return approved, err

@@ -54,6 +54,8 @@ type gateway struct {
 	workers  *workers.Pool            // runs the stages of the pipeline
 
 	processes *upstream.Processes // bounds the processes of all servers
+	confined  confinements        // of the processes that were started last
+	listed    *listedTools        // what servers listed; nil without a console
 
 	// clients is the listener for HTTP clients; nil until it is bound.
 	clients atomic.Pointer[transport.HTTPServer]
@@ -108,6 +110,13 @@ func openGatewayWith(ctx context.Context, c *config.Config, log *slog.Logger, ea
 	return g, nil
 }
 
+// activeConfig returns the active configuration.
+func (g *gateway) activeConfig() *config.Config {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.active.config
+}
+
 // components returns the components in the order in which they start. A reload replaces only the
 // components of the active configuration, which are in the middle of the list.
 func (g *gateway) components() []component {
@@ -148,7 +157,14 @@ func (g *gateway) makeSinks(context.Context) error {
 }
 
 func (g *gateway) openAuditLog(context.Context) error {
-	return g.recording.openAuditLog(g.active.config.Audit)
+	if err := g.recording.openAuditLog(g.active.config.Audit); err != nil {
+		return err
+	}
+	if isConsoleOn(g.active.config) {
+		g.listed = &listedTools{Recorder: g.recording.recorder}
+		g.recording.recorder = g.listed
+	}
+	return nil
 }
 
 func (g *gateway) openHost(context.Context) (err error) {

@@ -41,6 +41,9 @@ type pinDecision struct {
 	Items   []string `json:"items,omitempty"` // as the person named them; empty for all
 	// The digest of everything that the person saw: what is approved is exactly that.
 	Digest string `json:"digest"`
+	// The console session of the person; "" for gatekit pin approve and gatekit pin reject. No
+	// command can set it.
+	session string
 }
 
 // waitingPins holds the definitions that wait for one lock file, and where decisions about them are
@@ -87,13 +90,19 @@ func (w *waitingPins) selected(lock *pins.Lock, server string,
 	if err != nil {
 		return nil, err
 	}
+	return selectWaiting(waiting, lock, server, names)
+}
+
+// selectWaiting is selected for what waits in the store.
+func selectWaiting(waiting *pins.Waiting, lock *pins.Lock, server string,
+	names []string) (s *pinSelection, err error) {
 	nothing := fmt.Errorf("server %q: %w\nhint: gatekit pin approve lists what waits; gatekit pin "+
 		"starts the servers and compares everything", server, errNothingWaits)
 	kept, approved := waiting.Servers[server], lock.Servers[server]
 	if kept == nil {
 		return nil, nothing
 	}
-	s := &pinSelection{server: server}
+	s = &pinSelection{server: server}
 	if s.now, err = kept.Live(approved); err != nil {
 		return nil, fmt.Errorf("read what waits of server %q: %w", server, err)
 	}
@@ -233,7 +242,7 @@ func (w *waitingPins) record(d *pinDecision, s *pinSelection, approved *pins.Ser
 	if !d.Approve {
 		action, command = "reject", "gatekit pin reject"
 	}
-	by := fmt.Sprintf("by %s, user id %d", command, os.Geteuid())
+	by := fmt.Sprintf("by %s, user id %d", cmp.Or(d.session, command), os.Geteuid())
 	event := func(name, reason string) error {
 		if err := events.RecordEvent(context.Background(), &mcp.Message{Server: d.Server,
 			Name: name}, action, reason, nil); err != nil {
@@ -297,10 +306,11 @@ func (w *waitingPins) forget(server string) error {
 }
 
 // decidePins records and stores a decision in the running Gatekit, and uses it.
-func (s *controlServer) decidePins(d *pinDecision) error {
-	s.gateway.mu.Lock()
-	c := s.gateway.active.config
-	s.gateway.mu.Unlock()
+func (s *controlServer) decidePins(d *pinDecision) error { return s.gateway.decidePins(d) }
+
+// decidePins records and stores a decision, and uses it.
+func (g *gateway) decidePins(d *pinDecision) error {
+	c := g.activeConfig()
 	if d == nil || c.Pins == nil {
 		return errors.New("the running Gatekit does not compare with a lock file: its " +
 			"configuration has no [pins]")
@@ -309,10 +319,10 @@ func (s *controlServer) decidePins(d *pinDecision) error {
 	if err != nil {
 		return err
 	}
-	if err := w.decide(d, s.gateway.recording.events); err != nil {
+	if err := w.decide(d, g.recording.events); err != nil {
 		return err
 	}
-	if err := s.gateway.reloadPins(context.Background()); err != nil {
+	if err := g.reloadPins(context.Background()); err != nil {
 		return fmt.Errorf("the decision is stored, but the running Gatekit cannot use it: %w", err)
 	}
 	return nil

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -59,20 +60,7 @@ separately.`,
 				if err := cmd.Context().Err(); err != nil {
 					return err
 				}
-				if c.IsEvent {
-					return nil
-				}
-				if !c.WasEvaluated() {
-					r.notEvaluated++
-					return nil
-				}
-				outcome := stage.Evaluate(cmd.Context(), c)
-				missing, err := stage.MissingMembers(c)
-				if err != nil {
-					return err
-				}
-				r.compare(place, c, outcome, missing)
-				return nil
+				return r.add(cmd.Context(), stage, place, c)
 			})
 			if err != nil {
 				return err
@@ -95,6 +83,25 @@ type replay struct {
 	// The numbers of messages. The field unknown counts messages without a recorded verdict, and
 	// cannotTell counts messages without a current verdict.
 	same, differ, cannotTell, unknown, notEvaluated int
+}
+
+// add evaluates a case, and compares the verdicts. The parameter place says where the case is.
+func (r *replay) add(ctx context.Context, stage *policies.Stage, place string,
+	c *policies.Case) error {
+	if c.IsEvent {
+		return nil
+	}
+	if !c.WasEvaluated() {
+		r.notEvaluated++
+		return nil
+	}
+	outcome := stage.Evaluate(ctx, c)
+	missing, err := stage.MissingMembers(c)
+	if err != nil {
+		return err
+	}
+	r.compare(place, c, outcome, missing)
+	return nil
 }
 
 // compare compares the recorded verdict on a case with the current verdict o. The parameter place

@@ -5,19 +5,26 @@ import (
 	"html/template"
 	"strings"
 	"time"
+
+	"gatekit/core/display"
 )
+
+// maxShownText is the number of bytes of a name or a reason that a page shows.
+const maxShownText = 500
 
 // functions are the functions that templates can call.
 var functions = template.FuncMap{
 	"ago":      func(t time.Time) string { return ago(time.Since(t)) },
 	"bytes":    byteSize,
+	"clip":     func(text string) string { return display.Clip(text, maxShownText) },
 	"clock":    func(t time.Time) string { return t.UTC().Format("15:04:05.000") },
 	"day":      func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") },
 	"duration": shortDuration,
 	"join": func(between string, texts []string) string {
 		return strings.Join(cleanList(texts), between)
 	},
-	"visible": visible,
+	"remaining": remaining,
+	"visible":   visible,
 }
 
 // ago returns an age in words.

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"gatekit/audit"
+	"gatekit/core/config"
+	"gatekit/transport/console"
+)
+
+// Bounds of one view of the audit page.
+const (
+	verifyBudget   = time.Second
+	verifyInterval = 2 * time.Second // between the ends of two parts
+	maxAnchorBytes = 4 << 20
+)
+
+// consoleAudit implements console.AuditLog. It verifies only while somebody looks.
+type consoleAudit struct {
+	gateway *gateway
+	config  *config.Config
+
+	verifying sync.Mutex // held during a part
+	verified  audit.ResumableVerification
+
+	mu    sync.Mutex
+	ended time.Time          // of the last part
+	state console.AuditState // the members that verification sets
+}
+
+func newConsoleAudit(g *gateway, c *config.Config) *consoleAudit {
+	return &consoleAudit{gateway: g, config: c, verified: audit.ResumableVerification{
+		Verification: audit.Verification{File: c.Audit.File}}}
+}
+
+// State implements console.AuditLog.
+func (a *consoleAudit) State(ctx context.Context) (*console.AuditState, error) {
+	a.verify(ctx)
+	a.mu.Lock()
+	state := a.state
+	a.mu.Unlock()
+	log, c := a.gateway.recording.audit, a.config.Audit
+	state.File, state.Bodies, state.Durability = displayPath(c.File), c.Bodies, c.Durability
+	state.Committed = log.Committed()
+	if err := log.Health(); err != nil {
+		state.Health = err.Error()
+	}
+	files, err := audit.Segments(c.File)
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range files {
+		if info, err := os.Stat(file); err == nil { // retention may have removed it
+			state.Files++
+			state.Size += info.Size()
+		}
+	}
+	a.addAnchor(&state)
+	for _, s := range a.gateway.recording.sinks.running() {
+		one := console.SinkState{Name: s.Name, Backlog: s.Backlog()}
+		if i := slices.IndexFunc(c.Sinks, func(c config.Sink) bool {
+			return c.Name == s.Name
+		}); i >= 0 {
+			one.Description = describeSink(c.Sinks[i])
+		}
+		state.Sinks = append(state.Sinks, one)
+	}
+	return &state, nil
+}
+
+// verify verifies a part of the log, unless another viewer does, or did a moment ago.
+func (a *consoleAudit) verify(ctx context.Context) {
+	if !a.verifying.TryLock() {
+		return
+	}
+	defer a.verifying.Unlock()
+	a.mu.Lock()
+	isSoon := time.Since(a.ended) < verifyInterval
+	a.mu.Unlock()
+	if isSoon {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, verifyBudget)
+	defer cancel()
+	result, complete, err := a.verified.Continue(ctx)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ended = time.Now()
+	if err != nil {
+		a.state = console.AuditState{Failure: err.Error(), FailureAt: a.ended}
+		return
+	}
+	a.state = console.AuditState{First: result.First, Verified: result.Last, VerifiedAt: a.ended,
+		Complete: complete, Covered: result.Checkpoint.Size}
+	a.state.Key = fmt.Sprint(result.Checkpoint.Signer)
+	for i, span := range result.Recovered {
+		if i == maxRecovered {
+			a.state.Recovered = append(a.state.Recovered, fmt.Sprintf("and %d more ranges",
+				len(result.Recovered)-i))
+			break
+		}
+		a.state.Recovered = append(a.state.Recovered, fmt.Sprintf("%d to %d", span.From,
+			span.Through))
+	}
+}
+
+// addAnchor adds the newest checkpoint in the anchor.
+func (a *consoleAudit) addAnchor(state *console.AuditState) {
+	file := a.config.Audit.Anchor
+	if file == "" {
+		return
+	}
+	state.Anchor = displayPath(file)
+	fail := func(err error) { state.AnchorError = "The anchor cannot be read: " + err.Error() }
+	info, err := os.Stat(file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		fail(errors.New("it does not exist yet; it is written within a minute"))
+		return
+	case err != nil:
+		fail(err)
+		return
+	case !info.Mode().IsRegular():
+		fail(errors.New("it is not a regular file"))
+		return
+	}
+	text, err := readEnd(file, maxAnchorBytes)
+	if err != nil {
+		fail(err)
+		return
+	}
+	key, err := audit.ReadPublicKey(audit.PublicKeyFile(a.config.Audit.File))
+	if err != nil {
+		fail(err)
+		return
+	}
+	all, _, err := audit.OpenCheckpoints(text, key)
+	if err != nil {
+		fail(err)
+		return
+	}
+	state.AnchorAt = info.ModTime()
+	for _, c := range all {
+		state.AnchorCovered = max(state.AnchorCovered, c.Size)
+	}
+}
+
+// readEnd returns the last bytes of a file.
+func readEnd(file string, limit int64) ([]byte, error) {
+	f, err := os.Open(filepath.Clean(file))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	b := make([]byte, min(info.Size(), limit))
+	_, err = f.ReadAt(b, info.Size()-int64(len(b)))
+	return b, err
+}

@@ -71,13 +71,13 @@ func plotTimeline(t *Timeline) plot {
 	p.Lines = []axis{{left, top + columnHeight, plotWidth - 10, top + columnHeight}}
 	p.Labels = []label{{left - 6, top + 8, "end", fmt.Sprint(highest)},
 		{left - 6, top + columnHeight, "end", "0"}}
-	for _, i := range []int{0, len(t.Buckets) - 1} {
-		if i < 0 || i > 0 && i < 6 {
-			continue
-		}
-		p.Labels = append(p.Labels, label{left + float64(i)*step + map[bool]float64{false: step}[i == 0], top + columnHeight + 16,
-			map[bool]string{true: "start", false: "end"}[i == 0],
-			t.Start.Add(time.Duration(i) * t.Width).UTC().Format("01-02 15:04")})
+	stamp := func(i int) string {
+		return t.Start.Add(time.Duration(i) * t.Width).UTC().Format("01-02 15:04")
+	}
+	p.Labels = append(p.Labels, label{left, top + columnHeight + 16, "start", stamp(0)})
+	if last := len(t.Buckets) - 1; last >= 6 {
+		p.Labels = append(p.Labels, label{left + float64(last+1)*step, top + columnHeight + 16,
+			"end", stamp(last)})
 	}
 	return p
 }

@@ -10,8 +10,8 @@ import (
 type Waiting interface {
 	// Waiting returns what waits.
 	Waiting(ctx context.Context) (*WaitingList, error)
-	// Count returns the number of requests, and of servers with pins, that wait. All viewers call it
-	// every 15 seconds.
+	// Count returns the number of requests, and of servers with pins, that wait. Each viewer calls
+	// it every 15 seconds.
 	Count(ctx context.Context) int
 	// Approve approves a request once, and records that. The session names the viewer. It returns a
 	// sentence about the result.

@@ -64,6 +64,7 @@ func (l *Log) encode(o pipeline.Outcome) *entry {
 			// Answers and notifications of servers have the exchange of a record that has these.
 			b = appendMember(b, "authentication", string(m.Principal.Method()))
 			b = appendMember(b, "scope", strings.Join(m.Principal.Scopes(), " "))
+			b = appendMember(b, "via", m.Via)
 		}
 		if m.Direction != 0 {
 			b = appendMember(b, "direction", m.Direction.String())

@@ -26,6 +26,7 @@ type Record struct {
 	// in records of messages to servers
 	Authentication string `json:"authentication"`
 	Scope          string `json:"scope"`
+	Via            string `json:"via"`       // the replica that forwarded the client's message
 	Direction      string `json:"direction"` // "to_server" or "to_client"
 	// "request", "response", "error" or "notification"; "" if the record is about an event
 	Kind   string `json:"kind"`
@@ -127,6 +128,7 @@ func ParseSummary(line []byte) (Record, error) {
 		{`,"session":"`, &r.Session}, {`,"exchange":"`, &r.Exchange},
 		{`,"principal":"`, &r.Principal}, {`,"client":"`, &r.Client},
 		{`,"authentication":"`, &r.Authentication}, {`,"scope":"`, &r.Scope},
+		{`,"via":"`, &r.Via},
 		{`,"direction":"`, &r.Direction},
 		{`,"kind":"`, &r.Kind}, {`,"method":"`, &r.Method}, {`,"server":"`, &r.Server},
 		{`,"name":"`, &r.Name}, {`,"action":"`, &r.Action}, {`,"reason":"`, &r.Reason},

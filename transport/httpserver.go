@@ -22,6 +22,7 @@ import (
 	"gatekit/core/downstream"
 	"gatekit/core/identity"
 	"gatekit/transport/auth"
+	"gatekit/transport/cluster"
 )
 
 // Endpoint serves the requests that pass the checks of an HTTPServer; *downstream.Endpoint
@@ -52,6 +53,8 @@ type HTTPServerOptions struct {
 	Authenticator Authenticator
 	// Metadata tells clients where to log in. It is served without authentication; nil: none.
 	Metadata *auth.Metadata
+	// Cluster forwards requests to other replicas behind the same address; nil: there are none.
+	Cluster Cluster
 	// Documents are served without authentication.
 	Documents []Document
 	// Pages are served without authentication; nil: none.
@@ -289,18 +292,7 @@ func (s *HTTPServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer s.handlers.Done()
 
-	var serve func(w http.ResponseWriter, r *http.Request, principal *identity.Principal)
-	var methods []string
-	switch {
-	case r.URL.Path == s.o.Path:
-		serve, methods = s.serveEndpoint, []string{http.MethodGet, http.MethodPost,
-			http.MethodDelete}
-	case s.o.SSE && r.URL.Path == ssePath:
-		serve, methods = s.serveSSE, []string{http.MethodGet}
-	case s.o.SSE && r.URL.Path == messagesPath:
-		serve, methods = s.serveMessages, []string{http.MethodPost}
-	}
-
+	serve, methods := s.handlerAt(r.URL.Path)
 	if !s.hosts.allows(r.Host) {
 		s.refuse(w, r, http.StatusForbidden, hostNotAllowed(r))
 		return
@@ -341,26 +333,53 @@ func (s *HTTPServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			"method "+display.Quote(r.Method, maxQuoted)+" is not allowed")
 	default:
 		principal, ok := s.authenticate(w, r)
-		if !ok {
-			return
+		if ok {
+			s.serveAs(w, r, sender{principal: principal}, serve)
 		}
-		if s.o.Authenticator != nil {
-			var remove func()
-			r, remove = s.open.add(r, principal.ID())
-			defer remove()
-			// From here on, EndPrincipal ends the request. It may have been called just before.
-			if refused := s.o.Authenticator.Revoked(principal); refused != nil {
-				s.refuseUnauthenticated(w, r, refused)
-				return
-			}
-		}
-		serve(w, r, principal)
 	}
 }
 
+// sender describes where a request that has passed the checks comes from.
+type sender struct {
+	principal *identity.Principal
+	forwarded *cluster.Forwarded // nil if the client sent the request here
+}
+
+// handler serves a request of a sender.
+type handler func(w http.ResponseWriter, r *http.Request, from sender)
+
+// handlerAt returns what serves a path to clients, and with which methods. It returns nil if
+// nothing does.
+func (s *HTTPServer) handlerAt(path string) (handler, []string) {
+	switch {
+	case path == s.o.Path:
+		return s.serveEndpoint, []string{http.MethodGet, http.MethodPost, http.MethodDelete}
+	case s.o.SSE && path == ssePath:
+		return s.serveSSE, []string{http.MethodGet}
+	case s.o.SSE && path == messagesPath:
+		return s.serveMessages, []string{http.MethodPost}
+	}
+	return nil, nil
+}
+
+// serveAs serves a request of an authenticated sender, unless the principal was revoked.
+func (s *HTTPServer) serveAs(w http.ResponseWriter, r *http.Request, from sender, serve handler) {
+	if s.o.Authenticator != nil {
+		var remove func()
+		r, remove = s.open.add(r, from.principal.ID())
+		defer remove()
+		// From here on, EndPrincipal ends the request. It may have been called just before.
+		if refused := s.o.Authenticator.Revoked(from.principal); refused != nil {
+			s.refuseUnauthenticated(w, r, refused)
+			return
+		}
+	}
+	serve(w, r, from)
+}
+
 // serveEndpoint serves a request to the MCP endpoint.
-func (s *HTTPServer) serveEndpoint(w http.ResponseWriter, r *http.Request,
-	principal *identity.Principal) {
+func (s *HTTPServer) serveEndpoint(w http.ResponseWriter, r *http.Request, from sender) {
+	principal := from.principal
 	if !downstream.AcceptsReply(r.Header) {
 		s.refuse(w, r, http.StatusNotAcceptable,
 			"Accept allows neither application/json nor text/event-stream")
@@ -375,11 +394,23 @@ func (s *HTTPServer) serveEndpoint(w http.ResponseWriter, r *http.Request,
 	}
 	reply := &reply{server: s, w: w, r: r}
 	defer reply.end()
+	if from.forwarded != nil {
+		request.Via = from.forwarded.Via
+	} else if s.o.Cluster != nil {
+		request.Forward = func(id string) bool {
+			owner, isOther := s.o.Cluster.Owner(id)
+			if isOther {
+				reply.sent = true
+				s.forward(w, r, owner, request.Body, principal)
+			}
+			return isOther
+		}
+	}
 	switch r.Method {
 	case http.MethodPost:
-		body, release, ok := s.readRequestBody(w, r)
+		body, release, ok := s.readBodyOf(w, r, from)
 		if !ok {
-			reply.sent = true // readRequestBody has answered the request
+			reply.sent = true // readBodyOf has answered the request
 			return
 		}
 		defer release()

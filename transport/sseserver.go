@@ -74,17 +74,15 @@ func (p *sseServerPipe) Write(ctx context.Context, parts ...[]byte) error {
 }
 
 // serveSSE serves the GET of a client. It returns when the stream has ended.
-func (s *HTTPServer) serveSSE(w http.ResponseWriter, r *http.Request,
-	principal *identity.Principal) {
+func (s *HTTPServer) serveSSE(w http.ResponseWriter, r *http.Request, from sender) {
+	principal := from.principal
 	reply := &reply{server: s, w: w, r: r}
 	defer reply.end()
 	stream, err := reply.Stream(nil)
 	if err != nil {
 		return
 	}
-	var secret [16]byte
-	rand.Read(secret[:])
-	sid := hex.EncodeToString(secret[:])
+	sid := s.newSID()
 	p := &sseServerPipe{
 		principal:  principal,
 		stream:     stream,
@@ -118,11 +116,30 @@ func (s *HTTPServer) serveSSE(w http.ResponseWriter, r *http.Request,
 	}
 }
 
+// newSID returns the id of a new stream.
+func (s *HTTPServer) newSID() string {
+	if s.o.Cluster != nil {
+		return s.o.Cluster.NewID()
+	}
+	var secret [16]byte
+	rand.Read(secret[:])
+	return hex.EncodeToString(secret[:])
+}
+
 // serveMessages serves a POST of a client that has an open stream.
-func (s *HTTPServer) serveMessages(w http.ResponseWriter, r *http.Request,
-	principal *identity.Principal) {
+func (s *HTTPServer) serveMessages(w http.ResponseWriter, r *http.Request, from sender) {
+	principal, sid := from.principal, r.URL.Query().Get("sid")
+	if s.o.Cluster != nil && from.forwarded == nil {
+		if owner, isOther := s.o.Cluster.Owner(sid); isOther {
+			if body, release, ok := s.readRequestBody(w, r); ok {
+				defer release()
+				s.forward(w, r, owner, body, principal)
+			}
+			return
+		}
+	}
 	s.mu.Lock()
-	p := s.ssePipes[r.URL.Query().Get("sid")]
+	p := s.ssePipes[sid]
 	s.mu.Unlock()
 	if p == nil || p.principal.ID() != principal.ID() {
 		// The answer does not show whether the session belongs to another principal or does not
@@ -130,7 +147,7 @@ func (s *HTTPServer) serveMessages(w http.ResponseWriter, r *http.Request,
 		s.refuse(w, r, http.StatusNotFound, "there is no such session")
 		return
 	}
-	body, release, ok := s.readRequestBody(w, r)
+	body, release, ok := s.readBodyOf(w, r, from)
 	if !ok {
 		return
 	}

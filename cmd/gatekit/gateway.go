@@ -22,6 +22,7 @@ import (
 	"gatekit/policies"
 	"gatekit/transport"
 	"gatekit/transport/auth"
+	"gatekit/transport/cluster"
 	"gatekit/transport/connect"
 )
 
@@ -43,6 +44,7 @@ type gateway struct {
 	recording   *recording
 	host        *plugins.Host
 	proxy       *proxy.Proxy
+	replica     *cluster.Replica // nil when there is no [cluster]
 	parkedCalls *bridge.ParkedCalls
 	endpoint    *downstream.Endpoint
 
@@ -132,6 +134,7 @@ func (g *gateway) components() []component {
 		g.active.components(),
 		[]component{
 			&funcComponent{g.openProxy, g.closeProxy},
+			&funcComponent{g.openReplica, g.closeReplica},
 			&funcComponent{g.openSessions, g.endSessions},
 			&funcComponent{g.announce, nil},
 		})
@@ -242,8 +245,9 @@ func (g *gateway) openSessions(context.Context) error {
 			Rounds:            limits.Rounds,
 		},
 		Workers: g.workers,
+		NewID:   g.newParkedID(),
 	})
-	g.endpoint = downstream.New(downstream.Options{
+	o := downstream.Options{
 		Proxy: g.proxy,
 		Limits: downstream.Limits{
 			Message:         messageLimits(limits),
@@ -257,7 +261,11 @@ func (g *gateway) openSessions(context.Context) error {
 		},
 		Log:    g.log,
 		Parker: g.parkedCalls,
-	})
+	}
+	if g.replica != nil { // an interface that holds a nil pointer is not nil
+		o.Replica = g.replica
+	}
+	g.endpoint = downstream.New(o)
 	return nil
 }
 

@@ -138,6 +138,7 @@ func (g *gateway) keepUntilRestart(c *config.Config) *config.Config {
 		old, new any
 	}{
 		{"[listen]", active.Listen, c.Listen},
+		{"[cluster]", active.Cluster, c.Cluster},
 		{"[audit]", active.Audit, c.Audit},
 		{"[limits]", active.Limits, c.Limits},
 		{"[tokens]", active.Tokens, c.Tokens},
@@ -151,7 +152,7 @@ func (g *gateway) keepUntilRestart(c *config.Config) *config.Config {
 	}
 	next.Listen, next.Audit, next.Limits = active.Listen, active.Audit, active.Limits
 	next.Admin, next.Telemetry, next.Log = active.Admin, active.Telemetry, active.Log
-	next.Tokens = active.Tokens
+	next.Tokens, next.Cluster = active.Tokens, active.Cluster
 	return &next
 }
 

@@ -139,7 +139,7 @@ func (l *listeners) serve(ctx context.Context) error {
 	clientsCtx, dropClients := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer dropClients(nil)
 	var running sync.WaitGroup
-	failed := make(chan error, 2)
+	failed := make(chan error, 3)
 	if c.Listen.Stdio {
 		g.log.Info("serving client on stdio", "servers", len(c.Servers), "audit", c.Audit.File)
 		if isTerminal(os.Stdin) {
@@ -161,6 +161,14 @@ func (l *listeners) serve(ctx context.Context) error {
 		running.Go(func() {
 			failed <- l.clients.Serve(clientsCtx)
 			stop(errors.New("the HTTP listener ended"))
+		})
+	}
+	if g.replica != nil {
+		g.log.Info("listening for other replicas", "address", g.replica.Addr(),
+			"name", c.Cluster.Name, "advertise", c.Cluster.Advertise)
+		running.Go(func() {
+			failed <- g.replica.Serve(clientsCtx, l.clients)
+			stop(errors.New("the listener for other replicas ended"))
 		})
 	}
 	if l.auth != nil {
@@ -265,6 +273,9 @@ func (g *gateway) listen(c *config.Config,
 	}
 	if pages := g.pages.Load(); pages != nil {
 		o.Pages = pages
+	}
+	if g.replica != nil {
+		o.Cluster = g.replica
 	}
 	if o.Documents, err = publicDocuments(c); err != nil {
 		return nil, err

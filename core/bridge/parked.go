@@ -19,6 +19,9 @@ type ParkedCallsOptions struct {
 	Proxy   *proxy.Proxy
 	Limits  ParkedCallLimits
 	Workers *workers.Pool // runs the calls; nil starts a goroutine for each
+	// NewID makes the ids of parked calls, which are in their tickets. nil: ids are random, and no
+	// other replica knows whose they are.
+	NewID func() string
 }
 
 // ParkedCallLimits bound the parked calls. A field that is zero stands for its default.
@@ -80,6 +83,7 @@ type ParkedCalls struct {
 	proxy   *proxy.Proxy
 	limits  ParkedCallLimits
 	workers *workers.Pool
+	newID   func() string
 
 	mu          sync.Mutex               // taken after parkedCall.mu, never before
 	parked      map[string]parkedEntry   // by the name of the call
@@ -92,8 +96,12 @@ var _ downstream.CallParker = (*ParkedCalls)(nil)
 
 // NewParkedCalls returns a ParkedCalls without calls.
 func NewParkedCalls(o ParkedCallsOptions) *ParkedCalls {
+	newID := o.NewID
+	if newID == nil {
+		newID = rand.Text
+	}
 	return &ParkedCalls{proxy: o.Proxy, limits: o.Limits.withDefaults(), workers: o.Workers,
-		parked: map[string]parkedEntry{}, byPrincipal: map[string]parkedAmounts{}}
+		newID: newID, parked: map[string]parkedEntry{}, byPrincipal: map[string]parkedAmounts{}}
 }
 
 // parkedAmounts is a number of parked calls, and their size in bytes.
@@ -130,20 +138,31 @@ func (p *ParkedCalls) Begin(s downstream.ParkerSession, m *mcp.Message,
 	if !mcp.AllowsInputRequests(m) {
 		return s.Session.Begin(m, client), m.ID(), nil
 	}
-	if state, ok := m.Text("/requestState"); ok {
-		var t ticket
-		if p.proxy.OpenCallState(m, state, &t) {
-			return p.resume(s, t, m, client)
-		}
-		// Any other requestState belongs to a question of a modern server, or is invalid. The proxy
-		// handles both cases.
+	if t, ok := p.ticketOf(m); ok {
+		return p.resume(s, t, m, client)
 	}
-	c := &parkedCall{calls: p, session: s, firstRequest: m, name: rand.Text(),
+	c := &parkedCall{calls: p, session: s, firstRequest: m, name: p.newID(),
 		finished: make(chan struct{}), closed: make(chan struct{}),
 		questionAdded: make(chan struct{}, 1), client: client}
 	c.progressToken, _ = m.Get(progressTokenPointer)
 	c.close = sync.OnceFunc(func() { close(c.closed) })
 	return &newCall{c, s.Session.Begin(m, c)}, m.ID(), nil
+}
+
+// ticketOf returns the ticket that m brings. Any other requestState belongs to a question of a
+// modern server, or is invalid. The proxy handles both cases.
+func (p *ParkedCalls) ticketOf(m *mcp.Message) (t ticket, ok bool) {
+	state, ok := m.Text("/requestState")
+	return t, ok && p.proxy.OpenCallState(m, state, &t)
+}
+
+// ParkedID implements downstream.CallParker.
+func (p *ParkedCalls) ParkedID(m *mcp.Message) string {
+	if !mcp.AllowsInputRequests(m) {
+		return ""
+	}
+	t, _ := p.ticketOf(m)
+	return t.Name
 }
 
 // resume removes the call that t names from the parked calls. The call goes on, and client gets its

@@ -19,6 +19,9 @@ import (
 // file contains them.
 func (l *loader) check(c *Config, root *node) {
 	l.checkListen(&c.Listen, root.lookup("listen"))
+	if c.Cluster != nil {
+		l.checkCluster(c.Cluster, &c.Listen, root)
+	}
 	l.hasDocument = c.Listen.ClientDocumentURL() != "" ||
 		l.isUnknown(root.lookup("listen"), "public_url")
 	for i := range c.Servers {

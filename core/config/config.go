@@ -16,6 +16,8 @@ type Config struct {
 
 	// Listen holds the settings for the connections of clients.
 	Listen Listen `toml:"listen"`
+	// Cluster holds the other replicas behind the same address; nil when the file has no [cluster].
+	Cluster *Cluster `toml:"cluster"`
 	// Servers holds the MCP servers, at least one, in the order of the file.
 	Servers []Server `toml:"server"`
 	// Tokens holds the settings of the logins at servers.

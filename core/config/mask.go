@@ -19,6 +19,7 @@ var publicKey = regexp.MustCompile(strings.ReplaceAll(`^(`+strings.Join([]string
 	`(listen|admin)\.http`,
 	`listen\.(public_url|tls\.cert|tls\.key|auth\.mtls\.ca)`,
 	`listen\.auth\.issuer\[\d+\]\.issuer`,
+	`cluster\.(name|listen|advertise|ca|cert|key)`,
 	`server\.NAME\.(command|cwd|auth\.issuer)`,
 	`tokens\.file`,
 	`plugin "NAME": command\[0\]`,

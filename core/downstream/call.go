@@ -30,6 +30,9 @@ type CallParker interface {
 	// s.Session knows the call. The id of a new call is the id of m. client gets the messages that
 	// the call sends before its answer. The error is the reason why m must be refused.
 	Begin(s ParkerSession, m *mcp.Message, client proxy.Client) (call Call, id mcp.ID, err error)
+	// ParkedID returns the id of the parked call that m resumes, or "" if m resumes none. The call
+	// may be parked on another replica.
+	ParkedID(m *mcp.Message) string
 	// EndSession ends the parked calls of the session with the given name.
 	EndSession(name string)
 }

@@ -24,6 +24,18 @@ type Options struct {
 	// Parker begins the calls of modern clients. If it is nil, a modern client cannot be asked
 	// during a call, so a server's request during the call is refused.
 	Parker CallParker
+	// Replica makes the ids of sessions, if other replicas serve the same clients; nil: there are
+	// none.
+	Replica Replica
+}
+
+// Replica makes the ids and names that all replicas behind one address understand.
+// *cluster.Replica implements it.
+type Replica interface {
+	// NewID returns a secret id that names this replica as its owner.
+	NewID() string
+	// SessionName returns the name of the session of a principal's modern requests.
+	SessionName(principal string) string
 }
 
 // Limits bound the memory and time that clients can use. A field that is zero stands for its
@@ -67,10 +79,11 @@ func (l Limits) withDefaults() Limits {
 // Endpoint serves the clients of one proxy: clients on pipes, and clients that send HTTP requests.
 // It is safe for many goroutines.
 type Endpoint struct {
-	proxy  *proxy.Proxy
-	limits Limits
-	log    *slog.Logger
-	parker CallParker // may be nil
+	proxy   *proxy.Proxy
+	limits  Limits
+	log     *slog.Logger
+	parker  CallParker // may be nil
+	replica Replica    // may be nil
 
 	requests          requestCounter // counts all requests except subscriptions
 	workers           *workers.Pool
@@ -81,7 +94,7 @@ type Endpoint struct {
 // New returns an Endpoint. It starts no goroutine.
 func New(o Options) *Endpoint {
 	limits := o.Limits.withDefaults()
-	e := &Endpoint{proxy: o.Proxy, limits: limits, log: o.Log, parker: o.Parker,
+	e := &Endpoint{proxy: o.Proxy, limits: limits, log: o.Log, parker: o.Parker, replica: o.Replica,
 		workers:           workers.New(),
 		legacySessions:    newSessionTable[*httpSession](limits.Sessions, limits.SessionIdle),
 		principalSessions: newSessionTable[*principalSession](limits.Sessions, limits.SessionIdle),
@@ -131,6 +144,23 @@ type peer struct {
 // newSessionName returns a name for a session in the audit log. The name gives no access to the
 // session.
 func newSessionName(kind string) string { return kind + "-" + strings.ToLower(rand.Text()[:12]) }
+
+// newID returns the id of a new HTTP session.
+func (e *Endpoint) newID() string {
+	if e.replica != nil {
+		return e.replica.NewID()
+	}
+	return rand.Text() // 130 bits
+}
+
+// principalSessionName returns the name of the session of a principal's modern requests. It is the
+// same on all replicas, so that the audit logs of all of them name one session.
+func (e *Endpoint) principalSessionName(principal string) string {
+	if e.replica != nil {
+		return e.replica.SessionName(principal)
+	}
+	return newSessionName("principal")
+}
 
 // stamp sets the direction, the session and the principal of a message from the client, and returns
 // the message. The message keeps the Principal of its own HTTP request, which may have a newer

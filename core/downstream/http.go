@@ -27,6 +27,7 @@ func (e *Endpoint) Post(ctx context.Context, r HTTPRequest, w Reply) {
 		defer e.requests.done()
 	}
 	from.stamp(m)
+	m.Via = r.Via
 	version, _, _ := singleHeader(r.Header, mcp.HeaderProtocolVersion)
 	if eraOf(m, version) == mcp.Modern {
 		e.postModern(ctx, r, w, m)

@@ -22,7 +22,16 @@ type HTTPRequest struct {
 	// The zero time means never.
 	StreamsEnd time.Time
 	Challenge  Challenge
+	// Via is the name of the replica that forwards the request; "" if the client sent it here.
+	Via string
+	// Forward sends the request to the replica that made id, which answers it, and returns true. If
+	// this replica made id, or no replica did, it returns false and does nothing. nil: there is no
+	// other replica.
+	Forward func(id string) bool
 }
+
+// forward is Forward of a request that may have none.
+func (r HTTPRequest) forward(id string) bool { return r.Forward != nil && r.Forward(id) }
 
 // Challenge returns the headers of an answer with status 403 to a request that needs the scopes and
 // whose access token lacks some of them. A nil Challenge means that the client cannot get scopes.

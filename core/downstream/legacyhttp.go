@@ -2,7 +2,6 @@ package downstream
 
 import (
 	"context"
-	"crypto/rand"
 	"net/http"
 	"sync"
 	"time"
@@ -54,10 +53,10 @@ func (e *Endpoint) postBatch(ctx context.Context, r HTTPRequest, w Reply) {
 	p := s.newLegacyPost(r, w)
 	p.batch, p.takesOthers = true, true
 	calls, err := s.split(r.Body, func(m *mcp.Message) error {
-		m.Principal = r.Principal
+		m.Principal, m.Via = r.Principal, r.Via
 		return s.handleNonRequest(m)
 	}, func(m *mcp.Message) Call {
-		m.Principal = r.Principal
+		m.Principal, m.Via = r.Principal, r.Via
 		return s.admit(m, p.out)
 	})
 	switch {
@@ -75,7 +74,7 @@ func (e *Endpoint) postBatch(ctx context.Context, r HTTPRequest, w Reply) {
 // if initialize fails before its stream has begun. If initialize fails later, the session stays,
 // because the client has the id and may send initialize again.
 func (e *Endpoint) openSession(ctx context.Context, r HTTPRequest, w Reply, m *mcp.Message) {
-	id := rand.Text() // 130 bits
+	id := e.newID()
 	entry, _, err := e.legacySessions.acquire(id, func() *httpSession {
 		return e.newHTTPSession(r.Principal)
 	})
@@ -94,7 +93,8 @@ func (e *Endpoint) openSession(ctx context.Context, r HTTPRequest, w Reply, m *m
 	}
 }
 
-// findSession returns the session that r names, which the caller must release. If the session does
+// findSession returns the session that r names, which the caller must release. If another replica
+// has the session, findSession forwards the request to it, and returns false. If the session does
 // not exist, or the client may not use it, findSession answers the message m with an error, and
 // returns false. m may be nil. A client gets the same answer for a session of another principal and
 // for a session that does not exist.
@@ -122,6 +122,9 @@ func (e *Endpoint) findSession(ctx context.Context, r HTTPRequest, w Reply,
 			mcp.HeaderSessionID)
 	}
 	entry, ok, _ := e.legacySessions.acquire(id, nil)
+	if !ok && r.forward(id) {
+		return nil, false
+	}
 	if !ok {
 		return refused(http.StatusNotFound, "no such session: send initialize")
 	}

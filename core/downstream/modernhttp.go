@@ -68,8 +68,19 @@ func (e *Endpoint) postModern(ctx context.Context, r HTTPRequest, w Reply, m *mc
 		ctx, cancel = streamContext(ctx, r.StreamsEnd)
 		defer cancel()
 	}
+	if id := e.ownedElsewhere(m); id != "" && r.forward(id) {
+		return
+	}
 	s.serve(ctx, m, &modernReply{w: w, challenge: r.Challenge, id: m.ID(), accept: accept,
 		isSubscription: m.Method == "subscriptions/listen"})
+}
+
+// ownedElsewhere returns the id of the parked call that m resumes, if there are other replicas.
+func (e *Endpoint) ownedElsewhere(m *mcp.Message) string {
+	if e.replica == nil || e.parker == nil || !m.CarriesInput {
+		return ""
+	}
+	return e.parker.ParkedID(m)
 }
 
 // principalSession is the session that all modern requests of one principal over HTTP share.
@@ -81,7 +92,7 @@ type principalSession struct {
 
 func (e *Endpoint) newPrincipalSession(p *identity.Principal) *principalSession {
 	s := &principalSession{modernClientSession: e.newModernSession(
-		peer{session: newSessionName("principal"), principal: p}, true)}
+		peer{session: e.principalSessionName(p.ID()), principal: p}, true)}
 	s.hold = func() func() {
 		entry, ok, _ := e.principalSessions.acquire(p.ID(), nil)
 		if !ok {

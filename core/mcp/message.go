@@ -77,6 +77,7 @@ type Message struct {
 	// the user for whom the message is sent, as authenticated with the client's request that the
 	// message belongs to; nil for the local user
 	Principal *identity.Principal
+	Via       string // in a client's request: the replica that forwarded it; "" for none
 	Exchange  string // id that a request shares with all messages sent because of the request
 	Method    string // in an answer: the method of the request that it answers
 	Server    string // configured name of the sending or receiving server; "" until routed

@@ -23,6 +23,7 @@ type Record struct {
 	Exchange  string
 	Principal string
 	Client    string // OAuth client id
+	Via       string // replica that forwarded the message
 	Direction string
 	Kind      string
 	Method    string

@@ -79,7 +79,7 @@ var allowedImports = map[string][]string{
 	"audit/query":     {"audit", "core/mcp", "core/pipeline"},
 	// transport needs downstream and upstream for the interfaces that it implements
 	"transport": {"core/identity", "core/conn", "core/display", "core/hostlist", "core/mcp",
-		"core/downstream", "core/upstream", "transport/auth", "transport/egress",
+		"core/downstream", "core/upstream", "transport/auth", "transport/cluster", "transport/egress",
 		"transport/process", "transport/sandbox"},
 	// the connections of a confined server to a list of hosts
 	"transport/egress":  {"core/hostlist", "transport/ssrfguard"},
@@ -96,6 +96,8 @@ var allowedImports = map[string][]string{
 	"transport/connect": {"core/display", "core/identity"},
 	// pages for operators; cmd passes them the data, in the types of query, format and audit
 	"transport/console": {"audit", "audit/format", "audit/query", "core/display"},
+	// requests that one replica forwards to another one
+	"transport/cluster": {"core/identity", "core/mcp"},
 	"policies": {"core/identity", "core/mcp", "core/pipeline", "core/privatefiles",
 		"core/regularfile", "core/tasks", "core/uris", "plugins/sdk/scan", "policies/library"},
 	"policies/library": {"plugins/sdk"},

@@ -1,0 +1,225 @@
+package sessions
+
+import (
+	"bufio"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"gatekit/test/harness"
+	"gatekit/test/mcptest"
+	"gatekit/test/peers"
+)
+
+// replicas are gatekits behind a balancer that sends each request to another one than the last.
+type replicas struct {
+	all  []*harness.Gatekit
+	URL  string // of the balancer
+	next atomic.Int64
+}
+
+// startReplicas starts n replicas with the same configuration.
+func startReplicas(t *testing.T, n int, config string) *replicas {
+	t.Helper()
+	r := &replicas{}
+	dir := t.TempDir()
+	writeClusterCertificates(t, dir)
+	for i := range n {
+		between := peers.FreeAddress(t)
+		r.all = append(r.all, harness.StartHTTP(t, "state_key = \""+strings.Repeat("k", 32)+"\"\n"+
+			fmt.Sprintf("sse = true\n[cluster]\nname = \"replica-%d\"\nlisten = %q\n"+
+				"advertise = %[2]q\nca = %q\ncert = %q\nkey = %q\n", i, between,
+				filepath.Join(dir, "ca.pem"), filepath.Join(dir, "replica.pem"),
+				filepath.Join(dir, "replica.key"))+config))
+	}
+	balancer := httptest.NewServer(&httputil.ReverseProxy{FlushInterval: -1,
+		Rewrite: func(pr *httputil.ProxyRequest) {
+			to := r.all[int(r.next.Add(1))%n]
+			pr.SetURL(&url.URL{Scheme: "http", Host: strings.TrimSuffix(
+				strings.TrimPrefix(to.URL, "http://"), "/mcp")})
+		}})
+	t.Cleanup(balancer.Close)
+	r.URL = balancer.URL + "/mcp"
+	return r
+}
+
+// connect connects a client to the balancer.
+func (r *replicas) connect(t *testing.T, revision string) *mcptest.Client {
+	c := mcptest.NewClient(mcptest.NewHTTP(r.URL), revision)
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// writeClusterCertificates writes a CA, and a certificate for 127.0.0.1, to a folder.
+func writeClusterCertificates(t *testing.T, dir string) {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	newKey := func() *ecdsa.PrivateKey {
+		k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		must(err)
+		return k
+	}
+	write := func(name, kind string, der []byte) {
+		must(os.WriteFile(filepath.Join(dir, name),
+			pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
+	}
+	caKey, key := newKey(), newKey()
+	ca := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "cluster"},
+		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign}
+	der, err := x509.CreateCertificate(rand.Reader, ca, ca, caKey.Public(), caKey)
+	must(err)
+	write("ca.pem", "CERTIFICATE", der)
+	der, err = x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(2),
+		NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth,
+			x509.ExtKeyUsageClientAuth}}, ca, key.Public(), caKey)
+	must(err)
+	write("replica.pem", "CERTIFICATE", der)
+	der, err = x509.MarshalPKCS8PrivateKey(key)
+	must(err)
+	write("replica.key", "PRIVATE KEY", der)
+}
+
+// TestReplicasServeAClientTogether sends each request of a client to another replica than the last.
+// The client uses every feature of a server, and answers the questions of the server. The
+// session's messages are in the log of one replica, with the names of those that forwarded them.
+func TestReplicasServeAClientTogether(t *testing.T) {
+	harness.Long(t, "starts three replicas for each pair of revisions")
+	for _, pair := range []struct{ client, server string }{
+		{"2025-11-25", "2025-11-25"}, {"2025-03-26", "2025-11-25"}, {mcptest.Modern, "2025-11-25"},
+		{"2025-11-25", mcptest.Modern}, {mcptest.Modern, mcptest.Modern},
+	} {
+		t.Run(pair.client+" before "+pair.server, func(t *testing.T) {
+			r := startReplicas(t, 3, harness.ScriptedServer("box", "-revisions", pair.server))
+			c := r.connect(t, pair.client)
+			harness.Handshake(t, c)
+			areModern := pair.client == mcptest.Modern && pair.server == mcptest.Modern
+			if !areModern { // a replica that was not asked for the lists knows no resources
+				listAndUseAll(t, c)
+			}
+			answerAllServerRequests(t, c)
+			sessions, via := map[string]int{}, map[string]bool{}
+			for _, g := range r.all {
+				for _, line := range g.Records() {
+					if line.Method == "tools/call" && line.Kind == "request" {
+						sessions[line.Session]++
+						via[line.Via] = true
+					}
+				}
+			}
+			if len(sessions) != 1 {
+				t.Errorf("the calls have the sessions %v, want one session", sessions)
+			}
+			// A modern server asks in results, so no call waits on one replica.
+			if delete(via, ""); (len(via) == 0) != areModern {
+				t.Errorf("the calls were forwarded by %v", via)
+			}
+		})
+	}
+}
+
+// TestSessionOfADeadReplica kills the replica that has a session. The client learns that the
+// session has ended, and a call that was running there is not made again.
+func TestSessionOfADeadReplica(t *testing.T) {
+	r := startReplicas(t, 2, harness.ScriptedServer("box"))
+	h := mcptest.NewHTTP(r.URL)
+	c := mcptest.NewClient(h, "2025-11-25")
+	t.Cleanup(func() { c.Close() })
+	harness.Handshake(t, c)
+	harness.CallTool(t, c, "box__echo", `{"tag":1}`)
+	owner := 0
+	if len(r.all[1].Records()) > len(r.all[0].Records()) {
+		owner = 1
+	}
+	r.all[owner].Killed = true
+	r.all[owner].Cmd.Process.Kill()
+	<-r.all[owner].Exited
+	r.all[owner].KillChildren()
+	other := r.all[1-owner]
+	request, err := http.NewRequest(http.MethodPost, other.URL, strings.NewReader(
+		`{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"box__echo"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Accept", "application/json, text/event-stream")
+	request.Header.Set("Mcp-Session-Id", h.Session())
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	body, _ := io.ReadAll(answer.Body)
+	if answer.StatusCode != http.StatusNotFound || !strings.Contains(string(body), "initialize") {
+		t.Errorf("got %s %s, want status 404 that asks for initialize", answer.Status, body)
+	}
+	other.WantReasons("the replica that made the id is gone")
+	c = other.Client("2025-11-25")
+	harness.CallTool(t, c, "box__echo", `{"tag":2}`)
+}
+
+// TestStreamOfOneReplicaTakesPostsOfAnother uses the HTTP+SSE transport of 2024-11-05. The stream is
+// open at one replica, and the messages are posted to the other one.
+func TestStreamOfOneReplicaTakesPostsOfAnother(t *testing.T) {
+	r := startReplicas(t, 2, harness.ScriptedServer("box"))
+	base := func(g *harness.Gatekit) string { return strings.TrimSuffix(g.URL, "/mcp") }
+	stream, err := http.Get(base(r.all[0]) + "/sse")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Body.Close()
+	lines := bufio.NewScanner(stream.Body)
+	next := func() string {
+		for lines.Scan() {
+			if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
+				return data
+			}
+		}
+		t.Fatal("the stream has ended")
+		return ""
+	}
+	path := next()
+	for _, body := range []string{
+		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2024-11-05","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}`,
+		`{"jsonrpc":"2.0","id":2,"method":"ping"}`,
+	} {
+		answer, err := http.Post(base(r.all[1])+path, "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+		if answer.StatusCode != http.StatusAccepted {
+			t.Fatalf("got %s, want status 202", answer.Status)
+		}
+		if got := next(); !strings.Contains(got, `"result":`) {
+			t.Errorf("got %s on the stream, want a result", got)
+		}
+	}
+	r.all[0].WantRecords("to_client response initialize - - answer")
+	if n := len(r.all[1].Records()); n != 1 {
+		t.Errorf("the replica that forwarded has %d records, want only its start", n)
+	}
+}

@@ -1,0 +1,140 @@
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+)
+
+// Options configure a Replica. All fields but Log are required.
+type Options struct {
+	Name      string // of this replica, in the records of the others: "gatekit-0"
+	Listen    string // address for the other replicas: "0.0.0.0:7443"
+	Advertise string // address by which the others reach it: "gatekit-0.gatekit:7443"
+	// TLS has the certificate of this replica, and in RootCAs the cluster's CA. Every certificate
+	// that the CA has signed is that of a replica. The certificate must be valid for the host of
+	// Advertise, for servers and for clients.
+	TLS *tls.Config
+	// StateKey is the same in all replicas.
+	StateKey []byte
+	// RecordRefusal records a request that is refused.
+	RecordRefusal func(ctx context.Context, r *http.Request, status int, reason string)
+	Log           *slog.Logger // nil: nothing is logged
+}
+
+// Replica is this process as a part of a cluster. It makes ids, forwards requests to other
+// replicas, and serves those that others forward. It is safe for many goroutines.
+type Replica struct {
+	o         Options
+	log       *slog.Logger
+	keys      keys
+	listener  net.Listener
+	server    *tls.Config
+	transport *http.Transport // to the other replicas
+	nonces    usedNonces
+}
+
+// Times of the connections between replicas.
+const (
+	dialTimeout      = 2 * time.Second
+	handshakeTimeout = 5 * time.Second
+	headerTimeout    = 10 * time.Second
+	idleTimeout      = 2 * time.Minute
+	shutdownTimeout  = 5 * time.Second
+)
+
+// maxHeaderBytes bounds the headers that another replica sends. The claims of a principal are in
+// one of them.
+const maxHeaderBytes = 1 << 20
+
+// Listen returns a replica that listens for the others. Serve accepts their connections.
+func Listen(o Options) (*Replica, error) {
+	switch {
+	case o.Name == "" || o.Listen == "" || o.Advertise == "" || o.RecordRefusal == nil:
+		return nil, errors.New("cluster: Options without Name, Listen, Advertise or RecordRefusal")
+	case o.TLS == nil || len(o.TLS.Certificates) == 0 || o.TLS.RootCAs == nil:
+		return nil, errors.New("cluster: Options without a certificate or a CA")
+	case len(o.StateKey) < 32:
+		return nil, errors.New("cluster: the state key has fewer than 32 bytes")
+	}
+	k, err := deriveKeys(o.StateKey)
+	if err != nil {
+		return nil, err
+	}
+	r := &Replica{o: o, log: o.Log, keys: k}
+	if r.log == nil {
+		r.log = slog.New(slog.DiscardHandler)
+	}
+	client := o.TLS.Clone()
+	client.MinVersion = tls.VersionTLS13
+	r.server = client.Clone()
+	r.server.ClientAuth, r.server.ClientCAs = tls.RequireAndVerifyClientCert, o.TLS.RootCAs
+	protocols := new(http.Protocols)
+	protocols.SetHTTP2(true)
+	r.transport = &http.Transport{
+		TLSClientConfig:     client,
+		Protocols:           protocols,
+		DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
+		TLSHandshakeTimeout: handshakeTimeout,
+		IdleConnTimeout:     idleTimeout,
+		DisableCompression:  true,
+		HTTP2: &http.HTTP2Config{SendPingTimeout: 15 * time.Second,
+			PingTimeout: 5 * time.Second},
+	}
+	if r.listener, err = net.Listen("tcp", o.Listen); err != nil {
+		return nil, fmt.Errorf("listen for other replicas on %s: %w", o.Listen, err)
+	}
+	return r, nil
+}
+
+// Addr returns the address that the replica listens on.
+func (r *Replica) Addr() net.Addr { return r.listener.Addr() }
+
+// Close stops listening. It is needed only if Serve is not called.
+func (r *Replica) Close() error {
+	r.transport.CloseIdleConnections()
+	return r.listener.Close()
+}
+
+// Serve serves what other replicas forward until ctx ends. Then it waits a few seconds for the
+// requests in progress, and drops the rest.
+func (r *Replica) Serve(ctx context.Context, h Handler) error {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP2(true)
+	requests, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	server := &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			r.accept(w, req, h)
+		}),
+		BaseContext:       func(net.Listener) context.Context { return requests },
+		Protocols:         protocols,
+		TLSConfig:         r.server,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ReadHeaderTimeout: headerTimeout,
+		IdleTimeout:       idleTimeout,
+		ErrorLog:          slog.NewLogLogger(r.log.Handler(), slog.LevelDebug),
+	}
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		timeout, cancelTimeout := context.WithTimeout(requests, shutdownTimeout)
+		defer cancelTimeout()
+		if server.Shutdown(timeout) != nil {
+			cancel()
+			server.Close()
+		}
+	})
+	err := server.ServeTLS(r.listener, "", "")
+	r.transport.CloseIdleConnections()
+	if stop() {
+		return fmt.Errorf("serve other replicas on %s: %w", r.o.Listen, err)
+	}
+	<-ended
+	return nil
+}

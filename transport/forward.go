@@ -1,0 +1,90 @@
+package transport
+
+import (
+	"errors"
+	"net/http"
+	"time"
+
+	"gatekit/core/downstream"
+	"gatekit/core/identity"
+	"gatekit/transport/cluster"
+)
+
+// Cluster knows the replicas of Gatekit behind one address; *cluster.Replica implements it.
+type Cluster interface {
+	downstream.Replica
+	// Owner returns the address of the replica that made an id. isOther is false if it is this one,
+	// or if no replica made the id.
+	Owner(id string) (address string, isOther bool)
+	// Forward sends a request to the replica at owner, and copies its answer to w. If it returns an
+	// error, the client has got no answer.
+	Forward(w http.ResponseWriter, r *http.Request, owner string, body []byte,
+		principal *identity.Principal) error
+}
+
+var _ Cluster = (*cluster.Replica)(nil)
+
+// forward sends a request to the replica at owner, and copies its answer to w. If there is no
+// answer, it refuses the request.
+func (s *HTTPServer) forward(w http.ResponseWriter, r *http.Request, owner string, body []byte,
+	principal *identity.Principal) {
+	to := &deadlineWriter{ResponseWriter: w, timeout: s.o.Limits.Write}
+	err := s.o.Cluster.Forward(to, r, owner, body, principal)
+	if err == nil {
+		return
+	}
+	refusal := Refusal{Status: http.StatusBadGateway, Reason: "the connection to the replica of " +
+		"this session broke; the request may have been run", Detail: err.Error(),
+		Principal: principal.ID()}
+	switch {
+	case errors.Is(err, cluster.ErrGone):
+		refusal.Status, refusal.Reason = http.StatusNotFound, "no such session: send initialize"
+	case errors.Is(err, cluster.ErrUnreachable):
+		refusal.Status = http.StatusServiceUnavailable
+		refusal.Reason = "the replica of this session cannot be reached; nothing was run"
+		w.Header().Set("Retry-After", "1")
+	}
+	s.refuseWith(w, r, refusal)
+}
+
+// deadlineWriter gives each write of a forwarded answer its own deadline.
+type deadlineWriter struct {
+	http.ResponseWriter
+	timeout time.Duration
+}
+
+func (w *deadlineWriter) Write(b []byte) (int, error) {
+	http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(w.timeout))
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap lets a http.ResponseController flush the answer.
+func (w *deadlineWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// ServeForwarded serves a request that another replica forwards. That replica has checked the
+// request and authenticated the client. ServeForwarded implements cluster.Handler.
+func (s *HTTPServer) ServeForwarded(w http.ResponseWriter, r *http.Request, f cluster.Forwarded) {
+	if !s.beginHandler() {
+		panic(http.ErrAbortHandler)
+	}
+	defer s.handlers.Done()
+	serve, _ := s.handlerAt(r.URL.Path)
+	if serve == nil {
+		s.refuse(w, r, http.StatusNotFound, "the replica that forwards has another path")
+		return
+	}
+	s.serveAs(w, r, sender{f.Principal, &f}, serve)
+}
+
+// readBodyOf reads the body of a request, as readRequestBody does. It refuses a forwarded request
+// whose body is not the client's.
+func (s *HTTPServer) readBodyOf(w http.ResponseWriter, r *http.Request,
+	from sender) (b []byte, release func(), ok bool) {
+	b, release, ok = s.readRequestBody(w, r)
+	if ok && from.forwarded != nil && !from.forwarded.HasBody(b) {
+		release()
+		s.refuse(w, r, http.StatusForbidden, "the body is not the one that was forwarded")
+		return nil, nil, false
+	}
+	return b, release, ok
+}

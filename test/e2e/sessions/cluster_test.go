@@ -181,8 +181,8 @@ func TestSessionOfADeadReplica(t *testing.T) {
 	harness.CallTool(t, c, "box__echo", `{"tag":2}`)
 }
 
-// TestStreamOfOneReplicaTakesPostsOfAnother uses the HTTP+SSE transport of 2024-11-05. The stream is
-// open at one replica, and the messages are posted to the other one.
+// TestStreamOfOneReplicaTakesPostsOfAnother uses the HTTP+SSE transport of 2024-11-05. The stream
+// is open at one replica, and the messages are posted to the other one.
 func TestStreamOfOneReplicaTakesPostsOfAnother(t *testing.T) {
 	r := startReplicas(t, 2, harness.ScriptedServer("box"))
 	base := func(g *harness.Gatekit) string { return strings.TrimSuffix(g.URL, "/mcp") }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"gatekit/core/identity"
 	"gatekit/core/mcp"
@@ -44,6 +45,17 @@ type Case struct {
 // a case that was written by hand. Policies are not evaluated for events, for messages that a
 // plugin denied or answered, and for Gatekit's own answers.
 func (c *Case) WasEvaluated() bool { return !c.IsEvent && (c.Seq == 0 || c.RecordedAction != "") }
+
+// LosesState reports whether the body of the case is missing and says what rules may read about
+// later messages of the session: the client, its roots, or the definitions of listed items.
+func (c *Case) LosesState() bool {
+	if !c.BodyMissing || c.IsEvent {
+		return false
+	}
+	meth, _ := mcp.LookupMethod(c.Message.Method)
+	return meth.ItemsPointer != "" && c.Message.Kind == mcp.Response ||
+		slices.Contains([]string{"initialize", "roots/list"}, c.Message.Method)
+}
 
 // caseState is the part of a session's state that a case contains. If a member is nil, the session
 // keeps its own value.
@@ -148,16 +160,25 @@ func (r *caseReader) decode(name string, v any) {
 	if !ok {
 		return
 	}
-	d := json.NewDecoder(bytes.NewReader(raw))
-	if !r.lenient {
+	var err error
+	if r.lenient {
+		err = json.Unmarshal(raw, v)
+	} else {
+		d := json.NewDecoder(bytes.NewReader(raw))
 		d.DisallowUnknownFields()
+		err = d.Decode(v)
 	}
-	if err := d.Decode(v); err != nil {
+	if err != nil {
 		r.fail("%s: %s", name, strings.TrimPrefix(err.Error(), "json: "))
 	}
 }
 
 func (r *caseReader) text(name string) (s string) {
+	// a log has many plain texts, and the general way takes ten times as long
+	if raw := r.members[name]; len(raw) >= 2 && raw[0] == '"' && utf8.Valid(raw) &&
+		bytes.IndexByte(raw, '\\') < 0 {
+		return string(raw[1 : len(raw)-1])
+	}
 	r.decode(name, &s)
 	return s
 }
@@ -516,6 +537,59 @@ func (s *Stage) Evaluate(ctx context.Context, c *Case) pipeline.Outcome {
 	return w.Outcome
 }
 
+// StateMembers returns the members of the input that rules read, and that come from earlier
+// messages of the session. It considers only the rules that can hold for the message. If the log
+// does not have these messages, the verdict on the case may differ from the verdict on the live
+// message.
+func (s *Stage) StateMembers(c *Case) (names []string, err error) {
+	class := s.selector.classOfMessage(c.Message, c.BodyMissing)
+	if s.selector.comparedValues[schemaMember]["mismatch"] {
+		class[schemaMember] = "mismatch" // it may be one
+	}
+	q, err := s.selector.query(s.all, class)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range []string{"tools", "item", "schema", "roots"} {
+		if _, ok := q.reads.wants(name); ok {
+			names = append(names, name)
+		}
+	}
+	if below, ok := q.reads.wants("session"); ok {
+		if _, onlyID := below["id"]; !onlyID || len(below) > 1 {
+			names = append(names, "session")
+		}
+	}
+	hides, err := s.definitionsNeeded(c)
+	if hides && err == nil {
+		names = append(names, "items")
+	}
+	return names, err
+}
+
+// UnrecordedPrincipal returns the members of input.principal that rules read and that no record
+// has. It considers only the rules that can hold for the message. It returns none for the local
+// user, and for a case that is not a record.
+func (s *Stage) UnrecordedPrincipal(c *Case) (names []string, err error) {
+	if c.Seq == 0 || c.Message.Principal.Issuer() == "" {
+		return nil, nil
+	}
+	q, err := s.selector.query(s.all, s.selector.classOfMessage(c.Message, c.BodyMissing))
+	if err != nil {
+		return nil, err
+	}
+	below, ok := q.reads.wants("principal")
+	if !ok {
+		return nil, nil
+	}
+	for _, name := range []string{"groups", "claims"} {
+		if _, ok := below.wants(name); ok {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
 // MissingMembers returns the members of the input that rules need, but that are missing because the
 // body of the case is not in the log. It considers only the rules that can hold for the message.
 // If members are missing, the verdict on the case says nothing about the message.
@@ -537,18 +611,26 @@ func (s *Stage) MissingMembers(c *Case) (names []string, err error) {
 			names = append(names, name)
 		}
 	}
-	// Hide rules may also need the definition of an item, which is in the body of an earlier list.
+	hides, err := s.definitionsNeeded(c)
+	if hides && !slices.Contains(names, "items") {
+		names = append(names, "items")
+	}
+	return names, err
+}
+
+// definitionsNeeded reports whether hide rules need the definition of an item that the message of a
+// case uses. The definition is in the body of an earlier list.
+func (s *Stage) definitionsNeeded(c *Case) (needed bool, err error) {
 	for _, u := range s.sessions.session(c.Message).itemUses(c.Message) {
 		q, err := s.selector.query(s.hideQuery(c.Message), s.selector.classOf(mcp.ToClient,
 			mcp.Response, u.list, c.Message.Server, ""))
 		if err != nil {
-			return nil, err
+			return false, err
 		}
 		meth, _ := mcp.LookupMethod(u.list)
-		if needsDefinition(q.hideReads, meth.ItemNamePointer[1:]) &&
-			!slices.Contains(names, "items") {
-			names = append(names, "items")
+		if needsDefinition(q.hideReads, meth.ItemNamePointer[1:]) {
+			return true, nil
 		}
 	}
-	return names, nil
+	return false, nil
 }

@@ -40,7 +40,8 @@ type Stage struct {
 	digest  string
 	bundles []*Bundle
 
-	patterns patterns
+	patterns  patterns
+	decisions *decisionCache // nil when decisions are not reused
 }
 
 // ruleQuery is a set of rules that are evaluated together.
@@ -49,6 +50,8 @@ type ruleQuery struct {
 	rules   []effectRule
 	query   rego.PreparedEvalQuery
 	reads   readSet // the members of the input that the rules read; nil means all
+	// the rules call a function that may return another value for equal arguments
+	nondeterministic bool
 
 	hideReads []hideReads // the members of an item that each enforced hide rule reads
 }
@@ -267,7 +270,7 @@ func (s *Stage) decide(ctx context.Context, m *mcp.Message, session *session,
 			return pipeline.Verdict{}, nil, err
 		}
 	}
-	effects, err := s.evaluate(ctx, q, func() ast.Value {
+	effects, err := s.evaluate(ctx, q, m, func() ast.Value {
 		return s.input(m, session, mc, q.reads)
 	}, mc.now)
 	if err != nil {
@@ -304,7 +307,9 @@ func (s *Stage) evaluateCanonical(ctx context.Context, m *mcp.Message, session *
 	if err != nil {
 		return nil, err
 	}
-	return s.evaluate(ctx, q, func() ast.Value { return s.input(m, session, mc, q.reads) }, mc.now)
+	return s.evaluate(ctx, q, m, func() ast.Value {
+		return s.input(m, session, mc, q.reads)
+	}, mc.now)
 }
 
 // hideOtherSpellings hides the listed resources whose URIs have the same canonical spelling as the
@@ -326,15 +331,15 @@ func hideOtherSpellings(m *mcp.Message, effects *decision, v *pipeline.Verdict) 
 	})
 }
 
-// evaluate evaluates a query and returns the effects of its rules. It calls input only when the
-// query has rules.
-func (s *Stage) evaluate(ctx context.Context, q *ruleQuery, input func() ast.Value,
+// evaluate evaluates a query for m and returns the effects of its rules. It calls input only when
+// the query has rules.
+func (s *Stage) evaluate(ctx context.Context, q *ruleQuery, m *mcp.Message, input func() ast.Value,
 	now time.Time) (*decision, error) {
 	d := &decision{shadow: s.shadow}
 	if len(q.rules) == 0 {
 		return d, nil
 	}
-	sets, err := q.eval(ctx, input(), now)
+	sets, err := s.decisions.eval(ctx, q, m, input(), now)
 	if err != nil {
 		return nil, err
 	}

@@ -276,7 +276,7 @@ func (s *Stage) applyHides(ctx context.Context, m *mcp.Message, session *session
 				if err != nil {
 					return err
 				}
-				listEffects, err := s.evaluate(ctx, q, func() ast.Value {
+				listEffects, err := s.evaluate(ctx, q, list.message, func() ast.Value {
 					return s.input(list.message, session, messageContext{now: mc.now,
 						items: list.items, describer: m}, q.reads)
 				}, mc.now)

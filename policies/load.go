@@ -39,6 +39,10 @@ type Options struct {
 	Keys    map[string]Key
 	Bundles []*Bundle // further bundles, which the caller has read
 
+	// The stage keeps what rules returned for an input, and returns it again for an equal input. It
+	// is for many recorded messages at once: rules that read files see them as they were at first.
+	ReuseDecisions bool
+
 	Sessions *SessionStore    // nil means a new store
 	Now      func() time.Time // nil means time.Now
 }
@@ -360,6 +364,9 @@ func Load(o Options) (*Stage, error) {
 	}
 	if stage.sessions == nil {
 		stage.sessions = &SessionStore{}
+	}
+	if o.ReuseDecisions {
+		stage.decisions = &decisionCache{}
 	}
 	if stage.now == nil {
 		stage.now = time.Now

@@ -437,6 +437,7 @@ func (i *ruleSelector) query(q ruleQuery, c messageClass) (*ruleQuery, error) {
 		p.reads = readSet{}
 		for _, r := range reached {
 			p.reads = p.reads.addPart(r)
+			p.nondeterministic = p.nondeterministic || callsNondeterministic(r)
 		}
 		if q.ruleSet != allRules {
 			p.hideReads = i.analyzeHideRules(enforced, c)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -243,11 +244,11 @@ func ignoreEOF(err error) error {
 
 // casesIn calls f with the message in each line, until f returns an error.
 func casesIn(in io.Reader, file string, f func(place string, c *policies.Case) error) error {
-	r := bufio.NewReader(in)
+	r, shown := bufio.NewReader(in), displayPath(file)
 	for line := 1; ; line++ {
 		b, err := r.ReadBytes('\n')
 		if text := bytes.TrimSpace(b); len(text) > 0 {
-			place := fmt.Sprintf("%s:%d", displayPath(file), line)
+			place := shown + ":" + strconv.Itoa(line)
 			c, err := policies.ParseCase(text)
 			if err != nil {
 				return fmt.Errorf("%s: %w", place, err)

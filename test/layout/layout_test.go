@@ -101,6 +101,8 @@ var allowedImports = map[string][]string{
 	"policies": {"core/identity", "core/mcp", "core/pipeline", "core/privatefiles",
 		"core/regularfile", "core/tasks", "core/uris", "plugins/sdk/scan", "policies/library"},
 	"policies/library": {"plugins/sdk"},
+	// learn writes policies from recorded messages
+	"policies/learn": {"core/mcp", "policies"},
 	"policies/service": {"core/atomicfile", "core/mcp", "core/pipeline", "core/regularfile",
 		"core/tlsconfig", "policies"},
 	"plugins/sdk":      {"core/mcp", "core/pipeline", "plugins/proto", "plugins/proto/*"},

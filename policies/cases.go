@@ -46,6 +46,9 @@ type Case struct {
 // plugin denied or answered, and for Gatekit's own answers.
 func (c *Case) WasEvaluated() bool { return !c.IsEvent && (c.Seq == 0 || c.RecordedAction != "") }
 
+// Exchange returns the ID that the case shares with all messages of the same request, or "".
+func (c *Case) Exchange() string { return c.exchange }
+
 // LosesState reports whether the body of the case is missing and says what rules may read about
 // later messages of the session: the client, its roots, or the definitions of listed items.
 func (c *Case) LosesState() bool {

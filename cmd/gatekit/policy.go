@@ -196,6 +196,7 @@ The subcommands:
   test          runs the tests
   explain       shows why a message is allowed or denied
   replay        shows what the policies would do with recorded messages
+  learn         writes a policy from the audit log
   diff          shows which recorded messages a change would decide differently
   list          lists the rules of the library
   capabilities  prints the functions that policies may use, for opa build
@@ -205,7 +206,7 @@ With [policy.key.NAME], every bundle must be signed. A running Gatekit applies a
 rejects a file with mistakes, and the previous policies stay active.`,
 	}
 	c.AddCommand(p.policyTest(), p.policyExplain(), p.policyNew(), p.policyReplay(),
-		p.policyDiff(), policyList(), policyCapabilities())
+		p.policyDiff(), p.policyLearn(), policyList(), policyCapabilities())
 	return group(c)
 }
 

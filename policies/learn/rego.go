@@ -1,0 +1,95 @@
+package learn
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"gatekit/core/mcp"
+)
+
+// quote returns a text as a string of Rego.
+func quote(s string) string { return string(mcp.Quote(s)) }
+
+// rawQuote returns a text as a raw string of Rego, if this is possible.
+func rawQuote(s string) string {
+	if strings.ContainsAny(s, "`\n\r") {
+		return quote(s)
+	}
+	return "`" + s + "`"
+}
+
+var identifier = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
+
+// keywords of Rego are not identifiers.
+var keywords = []string{"as", "contains", "data", "default", "else", "every", "false", "if",
+	"import", "in", "input", "not", "null", "package", "some", "true", "with"}
+
+// packagePath returns the path of a rule's package below root.
+func packagePath(root, rule string) string {
+	for part := range strings.SplitSeq(rule, "/") {
+		if identifier.MatchString(part) && !slices.Contains(keywords, part) {
+			root += "." + part
+		} else {
+			root += "[" + quote(part) + "]"
+		}
+	}
+	return root
+}
+
+// Files returns the files of the policy by their paths with slashes, relative to a folder: each
+// statement and its tests. The mode of the statements is enforce or shadow.
+func (p *Policy) Files(mode string) map[string][]byte {
+	files := map[string][]byte{}
+	for _, s := range p.Statements {
+		files[s.File] = []byte(s.source(mode))
+		files[strings.TrimSuffix(s.File, ".rego")+"_test.rego"] = []byte(s.tests())
+	}
+	return files
+}
+
+// source returns the Rego of a statement.
+func (s *Statement) source(mode string) string {
+	var b strings.Builder
+	// the title may have names that servers and clients chose
+	fmt.Fprintf(&b, "# METADATA\n# title: %s\n", quote(s.Title))
+	if mode == "shadow" {
+		b.WriteString("# custom:\n#   mode: shadow\n")
+	}
+	fmt.Fprintf(&b, "package %s\n\n", packagePath("gatekit", s.Rule))
+	records := make([]string, len(s.Records))
+	for i, r := range s.Records {
+		records[i] = fmt.Sprint(r)
+	}
+	fmt.Fprintf(&b, "# Learned from %s of %s.\n", plural(s.Count, "request"),
+		plural(s.Principals, "principal"))
+	fmt.Fprintf(&b, "# First seen %s, last seen %s.\n", s.First.Format(time.RFC3339),
+		s.Last.Format(time.RFC3339))
+	fmt.Fprintf(&b, "# Records: %s.\n", strings.Join(records, ", "))
+	for _, v := range s.FewPrincipals {
+		fmt.Fprintf(&b, "# FEW PRINCIPALS: only one principal accounts for %s.\n", quote(v))
+	}
+	return b.String() + s.body
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// tests returns the tests of a statement.
+func (s *Statement) tests() string {
+	path := packagePath("gatekit", s.Rule)
+	b := fmt.Sprintf("package %s\n\nimport data.%s as learned\n", packagePath("gatekit",
+		s.Rule+"_test"), path)
+	if s.allowedExample != "" {
+		b += fmt.Sprintf("\ntest_learned_is_allowed if {\n\tcount(learned.deny) == 0 with input "+
+			"as %s\n}\n", s.allowedExample)
+	}
+	return b + fmt.Sprintf("\ntest_other_is_refused if {\n\tcount(learned.deny) == 1 with "+
+		"input as %s\n}\n", s.refusedExample)
+}

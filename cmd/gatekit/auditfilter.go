@@ -114,7 +114,8 @@ func readError(err error) error {
 // recordActions are the actions that records can have: first the actions of messages, then the
 // actions of events.
 var recordActions = []string{"pass", "deny", "modify", "hide", "restore", "ask", "answer",
-	"skip", "allowed", "park", "resume", "approve", "reject", "allow", "disallow", "drop",
+	"skip", "allowed", "park", "resume", "approve", "reject", "ratify",
+	"widen", "allow", "disallow", "drop",
 	"own", "cancelled", "would_deny", "would_modify", "would_hide", "would_ask", "would_answer",
 	"start", "stop", "reload", "connect", "refuse", "lost", "restarted", "ended", "resumed",
 	"confined", "unconfined", "host_connected", "host_closed", "host_refused",

@@ -59,7 +59,7 @@ const tokenSuffix = ".token" // is appended to the path of the socket
 // controlRequest is a request of a command.
 type controlRequest struct {
 	// "approve", "allow", "disallow", "record-login", "use-login", "revoke", "readmit",
-	// "decide-pins" or "console"
+	// "decide-pins", "decide-policy" or "console"
 	Command string `json:"command"`
 	Token   string `json:"token"` // from the file beside the socket
 	ID      string `json:"id,omitempty"`
@@ -69,6 +69,8 @@ type controlRequest struct {
 	Login *loginEvent `json:"login,omitempty"`
 	// for "decide-pins"
 	Pins *pinDecision `json:"pins,omitempty"`
+	// for "decide-policy"
+	Policy *policyDecision `json:"policy,omitempty"`
 	// for "revoke"; "readmit" has the id of the principal in ID
 	Revocation *auth.Revocation `json:"revocation,omitempty"`
 	// for "console": "read" or "approve"
@@ -314,6 +316,14 @@ func (s *controlServer) serve(c *net.UnixConn) {
 		}
 	case "decide-pins":
 		if err := s.decidePins(request.Pins); err != nil {
+			response.Error = err.Error()
+		}
+	case "decide-policy":
+		if request.Policy != nil {
+			request.Policy.User = os.Geteuid() // checkPeer found the same user
+		}
+		if err := request.Policy.record(context.Background(),
+			s.gateway.recording.events); err != nil {
 			response.Error = err.Error()
 		}
 	case "revoke":

@@ -197,6 +197,10 @@ The subcommands:
   explain       shows why a message is allowed or denied
   replay        shows what the policies would do with recorded messages
   learn         writes a policy from the audit log
+  status        lists the learned rules, and what they would have refused
+  ratify        enforces a learned rule
+  reject        removes a learned rule
+  widen         makes a learned rule allow what a record has
   diff          shows which recorded messages a change would decide differently
   list          lists the rules of the library
   capabilities  prints the functions that policies may use, for opa build
@@ -206,7 +210,8 @@ With [policy.key.NAME], every bundle must be signed. A running Gatekit applies a
 rejects a file with mistakes, and the previous policies stay active.`,
 	}
 	c.AddCommand(p.policyTest(), p.policyExplain(), p.policyNew(), p.policyReplay(),
-		p.policyDiff(), p.policyLearn(), policyList(), policyCapabilities())
+		p.policyDiff(), p.policyLearn(), p.policyStatus(), p.policyRatify(), p.policyReject(),
+		p.policyWiden(), policyList(), policyCapabilities())
 	return group(c)
 }
 

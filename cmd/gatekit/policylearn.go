@@ -46,8 +46,8 @@ Learn checks the result against parts of the log that it did not learn from, and
 honest requests that it would refuse. Rules that refuse honest values are made more general first.
 
 The rules begin in shadow mode: records show what they would refuse, and nothing is refused. Name
-the folder in policy.files. To enforce a rule, remove "mode: shadow" from its file, or call learn
-with --mode enforce.`,
+the folder in policy.files. gatekit policy status lists the rules and what they would have refused;
+gatekit policy ratify enforces a rule. With --mode enforce, all rules are enforced at once.`,
 		Example: `  gatekit policy learn
   gatekit policy learn --since 7d --server files --exclude 3d..2d
   gatekit policy test policies/learned

@@ -191,7 +191,14 @@ deny contains "the argument is not like the learned ones" if {
 	}
 	st := Statement{Rule: a.rule(a.parts(path, kind)...), FewPrincipals: few, body: body,
 		Title:          title + " of the tool " + a.server + "/" + a.name,
-		refusedExample: input(refused)}
+		refusedExample: input(refused), place: []any{}}
+	for _, s := range path {
+		if s.items {
+			st.place = append(st.place, true)
+		} else {
+			st.place = append(st.place, s.name)
+		}
+	}
 	if raw, err := marshal(example); err == nil && len(raw) <= maxValueBytes {
 		st.allowedExample = input(string(raw))
 	}

@@ -34,6 +34,7 @@ type Statement struct {
 	Principals    int      `json:"principals"`
 	FewPrincipals []string `json:"few_principals,omitempty"`
 
+	place                                []any  // see Place; nil for other statements
 	body, allowedExample, refusedExample string // Rego
 }
 
@@ -145,11 +146,13 @@ func (w *writer) servers(l *learner) {
 	w.add(Statement{Rule: w.rule("servers"), Title: "The servers that principals use",
 		FewPrincipals: few(&l.all, parts),
 		body: groupRego + allowedByGroup(byGroup) + `
+learned if input.server in object.get(allowed, group, set())
+
 deny contains "this group of principals did not use the server" if {
 	input.direction == "to_server"
 	input.kind == "request"
 	input.server
-	not input.server in object.get(allowed, group, set())
+	not learned
 }
 `,
 		allowedExample: fmt.Sprintf(input, quote(byGroup[group][0])),
@@ -191,7 +194,6 @@ func (w *writer) names(server string, u *serverUse, method, what string) {
 		`"server": %s, "name": %%s, `, quote(method), quote(server)) + principalWith(group) + `}`
 	s := Statement{Rule: rule, Title: "The " + what + " of the server " + server +
 		" that principals use", FewPrincipals: few(whole, parts)}
-	check := "not input.name in object.get(allowed, group, set())"
 	definition := allowedByGroup(byGroup)
 	if method == "resources/read" && len(byGroup) > 0 {
 		patterns := map[string][]string{}
@@ -199,13 +201,14 @@ func (w *writer) names(server string, u *serverUse, method, what string) {
 			patterns[g] = uriPatterns(names)
 		}
 		definition = allowedByGroup(patterns)
-		check = "not learned"
 		definition += `
 learned if {
 	some pattern in object.get(allowed, group, set())
 	regex.match(pattern, input.name)
 }
 `
+	} else {
+		definition += "\nlearned if input.name in object.get(allowed, group, set())\n"
 	}
 	s.body = groupRego + definition + fmt.Sprintf(`
 deny contains "this group of principals did not use it" if {
@@ -213,9 +216,9 @@ deny contains "this group of principals did not use it" if {
 	input.kind == "request"
 	input.method == %s
 	input.server == %s
-	%s
+	not learned
 }
-`, quote(method), quote(server), check)
+`, quote(method), quote(server))
 	if group != "" {
 		s.allowedExample = fmt.Sprintf(input, quote(byGroup[group][0]))
 	}
@@ -280,12 +283,14 @@ func (w *writer) asks(server string, u *serverUse) {
 		body: fmt.Sprintf(`
 allowed := {%s}
 
+learned if input.method in allowed
+
 deny contains "the server did not ask this of clients" if {
 	input.direction == "to_client"
 	input.kind == "request"
 	input.server == %s
 	input.method != "ping"
-	not input.method in allowed
+	not learned
 }
 `, setElements(methods), quote(server)),
 		refusedExample: fmt.Sprintf(input, `"a/method"`)}

@@ -50,6 +50,10 @@ func (p *Policy) Files(mode string) map[string][]byte {
 	return files
 }
 
+// placePrefix begins the line of a file that says where in the arguments the values are: the names
+// of members, and true for the items of an array.
+const placePrefix = "# Place: "
+
 // source returns the Rego of a statement.
 func (s *Statement) source(mode string) string {
 	var b strings.Builder
@@ -68,6 +72,9 @@ func (s *Statement) source(mode string) string {
 	fmt.Fprintf(&b, "# First seen %s, last seen %s.\n", s.First.Format(time.RFC3339),
 		s.Last.Format(time.RFC3339))
 	fmt.Fprintf(&b, "# Records: %s.\n", strings.Join(records, ", "))
+	if raw, err := marshal(s.place); err == nil && s.place != nil {
+		fmt.Fprintf(&b, "%s%s\n", placePrefix, raw)
+	}
 	for _, v := range s.FewPrincipals {
 		fmt.Fprintf(&b, "# FEW PRINCIPALS: only one principal accounts for %s.\n", quote(v))
 	}

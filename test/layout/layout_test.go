@@ -48,7 +48,7 @@ var allowedImports = map[string][]string{
 	"core/clientfiles": {"core/atomicfile", "core/regularfile"},
 	// attacks has the cases of gatekit attack, and the scripted peers that play them
 	"core/attacks": {"core/conn"},
-	"core/config":      {"core/hostlist", "core/regularfile", "core/tlsconfig"},
+	"core/config":  {"core/hostlist", "core/regularfile", "core/tlsconfig"},
 	// pins has the stage that compares what servers send with the lock file
 	"core/pins": {"core/atomicfile", "core/mcp", "core/pipeline", "core/privatefiles",
 		"core/regularfile"},

@@ -294,3 +294,30 @@ func TestLearnedPolicyHoldsOnAnotherDay(t *testing.T) {
 			refused+len(denied))
 	}
 }
+
+// TestLearnedRuleIsRatifiedWhileRunning enforces a learned rule of a running Gatekit, which records
+// the decision and applies the changed file.
+func TestLearnedRuleIsRatifiedWhileRunning(t *testing.T) {
+	harness.Long(t, "waits for reloads")
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	learned := filepath.Join(t.TempDir(), "learned")
+	first := harness.StartHTTP(t, harness.ScriptedServer("box"))
+	harness.CallTool(t, first.Client("2025-11-25"), "box__echo", `{"text":"a"}`)
+	gatekit(t, first.Dir, "policy", "learn", "--log", "audit.jsonl", "--out", learned)
+
+	g := harness.StartHTTP(t, harness.ScriptedServer("box")+
+		fmt.Sprintf("[policy]\nfiles = [%q]\n", learned))
+	c := g.Client("2025-11-25")
+	harness.CallTool(t, c, "box__log", ``) // only recorded
+	out := gatekit(t, g.Dir, "policy", "ratify", "learned/box/tools", "--dir", learned)
+	const want = "learned/box/tools: enforced; in shadow mode it would have refused 1 request\n"
+	if out != want {
+		t.Errorf("got the output %q, want %q", out, want)
+	}
+	g.WaitForLog("configuration reloaded", 1)
+	harness.WantDenied(t, c, "tools/call", `{"name":"box__log"}`)
+	harness.CallTool(t, c, "box__echo", `{"text":"a"}`)
+	g.WantRecords("to_server request tools/call box log would_deny", "- - - - - ratify",
+		"- - - - - reload", "to_server request tools/call box log deny",
+		"to_server request tools/call box echo pass")
+}

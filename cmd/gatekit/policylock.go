@@ -149,8 +149,8 @@ func (p *program) policyStatus() *cobra.Command {
 		Use:   "status [RULE]",
 		Short: "List the learned rules, and what they refused or would have refused",
 		Long: `Status lists the rules that gatekit policy learn wrote, with the requests that they
-would have refused (in shadow mode) or refused, from the audit log. The last records are those to look at:
-gatekit audit show, or gatekit policy explain --record N.
+would have refused (in shadow mode) or refused, from the audit log. To look at the last records,
+call gatekit audit show, or gatekit policy explain --record N.
 
 In RULE, "*" stands for any text: 'learned/files/*'. Then decide about each rule:
 
@@ -213,8 +213,8 @@ func (p *program) policyRatify() *cobra.Command {
 		Use:   "ratify RULE",
 		Short: "Enforce a learned rule that was in shadow mode",
 		Long: `Ratify removes the shadow mode from a learned rule, or from all rules that match: in
-RULE, "*" stands for any text. A running Gatekit applies the change. Ratify records its decision in the
-audit log before it changes the file, with the requests that the rule would have refused.`,
+RULE, "*" stands for any text. A running Gatekit applies the change. Ratify records its decision in
+the audit log before it changes the file, with the requests that the rule would have refused.`,
 		Example: `  gatekit policy ratify learned/files/tools
   gatekit policy ratify 'learned/files/*'`,
 		Args: oneRule("ratify"),
@@ -252,8 +252,8 @@ func (p *program) policyReject() *cobra.Command {
 		Use:   "reject RULE",
 		Short: "Remove a learned rule",
 		Long: `Reject removes the file of a learned rule and the file with its tests. In RULE, "*"
-stands for any text. A running Gatekit applies the change. Reject records its decision in the audit log
-before it removes the files.`,
+stands for any text. A running Gatekit applies the change. Reject records its decision in the audit
+log before it removes the files.`,
 		Example: "  gatekit policy reject learned/memory/create_entities/argument/entities",
 		Args:    oneRule("reject"),
 	}

@@ -11,6 +11,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"strings"
 	"sync"
@@ -234,6 +235,10 @@ func (c *httpConn) post(ctx context.Context, header http.Header,
 	body [][]byte) (response *http.Response, written bool, err error) {
 	stop := context.AfterFunc(ctx, func() { c.tcp.SetDeadline(time.Unix(1, 0)) })
 	n, writeErr := c.write(header, body)
+	if trace := httptrace.ContextClientTrace(ctx); trace != nil && trace.WroteRequest != nil &&
+		n > 0 {
+		trace.WroteRequest(httptrace.WroteRequestInfo{Err: writeErr})
+	}
 	if n == 0 {
 		err = writeErr
 	} else {

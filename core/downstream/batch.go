@@ -7,6 +7,7 @@ import (
 
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
+	"gatekit/core/stop"
 )
 
 // MCP 2025-03-26 has batches, and MCP 2024-11-05 does not forbid batches. Each message of a batch
@@ -69,6 +70,22 @@ func runAll(ctx context.Context, calls []Call) []pipeline.Passed {
 	return answers
 }
 
+// beginAll begins the write of all answers, and returns the answers to write. The caller calls end
+// when they are written.
+func beginAll(ctx context.Context, answers []pipeline.Passed) (begun []pipeline.Passed,
+	end func()) {
+	begun = make([]pipeline.Passed, len(answers))
+	writes := make([]stop.Write, len(answers))
+	for i, p := range answers {
+		begun[i], writes[i] = p.Begin(ctx)
+	}
+	return begun, func() {
+		for _, w := range writes {
+			w.End()
+		}
+	}
+}
+
 // joinAnswers returns the answers as one JSON array, or nil when there are none.
 func joinAnswers(answers []pipeline.Passed) []byte {
 	var b []byte
@@ -114,7 +131,9 @@ func (c *pipeConnection) handleBatch(ctx context.Context, b []byte) error {
 		// The requests stay in flight until the answers are written. So a client that does not read
 		// cannot send more and more requests.
 		defer releaseAll()
-		if answers := joinAnswers(runAll(ctx, calls)); answers != nil {
+		answers, end := beginAll(ctx, runAll(ctx, calls))
+		defer end()
+		if answers := joinAnswers(answers); answers != nil {
 			return c.out.Write(ctx, answers)
 		}
 		return nil

@@ -81,6 +81,8 @@ func (e *Endpoint) Delete(ctx context.Context, r HTTPRequest, w Reply) {
 
 // writeReply writes the whole answer to a request.
 func (e *Endpoint) writeReply(w Reply, status int, answer pipeline.Passed) {
+	answer, write := answer.Begin(context.Background())
+	defer write.End()
 	var body [][]byte
 	if m := answer.Message(); m != nil {
 		body = m.Parts()

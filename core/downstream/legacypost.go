@@ -105,6 +105,8 @@ func (p *legacyPost) writeWithoutStream(ctx context.Context) (done, written bool
 	case p.accept.prefersStream:
 		return false, false
 	}
+	answers, end := beginAll(ctx, answers)
+	defer end()
 	var body [][]byte
 	var challenge http.Header
 	if p.batch {

@@ -179,8 +179,7 @@ func (r *modernReply) openStream() error {
 
 // send writes a message to the stream. The caller holds r.mu.
 func (r *modernReply) send(p pipeline.Passed) error {
-	m := p.Message()
-	return r.stream.Send(conn.Event{Data: m.Append(make([]byte, 0, m.Size()))})
+	return sendEvent(context.Background(), r.stream, "", p)
 }
 
 // finish writes the answer. Nothing is written after the answer.
@@ -194,6 +193,8 @@ func (r *modernReply) finish(answer pipeline.Passed) error {
 			answer = restored
 		}
 	}
+	answer, write := answer.Begin(context.Background())
+	defer write.End()
 	m, status := answer.Message(), http.StatusServiceUnavailable
 	challenge := r.challenge.of(answer)
 	switch {
@@ -215,7 +216,8 @@ func (r *modernReply) finish(answer pipeline.Passed) error {
 	case m == nil:
 		return r.stream.Close()
 	}
-	return errors.Join(r.send(answer), r.stream.Close())
+	return errors.Join(r.stream.Send(conn.Event{Data: m.Append(make([]byte, 0, m.Size()))}),
+		r.stream.Close())
 }
 
 // restoreSubscriptionID returns p with the client's id as the subscription id. If p contains no

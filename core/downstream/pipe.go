@@ -42,6 +42,8 @@ type pipeConnection struct {
 type pipeOutput struct{ conn.Pipe }
 
 func (o pipeOutput) send(ctx context.Context, p pipeline.Passed) error {
+	p, write := p.Begin(ctx)
+	defer write.End()
 	m := p.Message()
 	if m == nil {
 		return nil

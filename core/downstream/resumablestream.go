@@ -322,13 +322,23 @@ func (s *resumableStream) copyTo(ctx context.Context, r *streamReader, to Stream
 		if !ok {
 			return
 		}
-		m := ev.passed.Message()
-		if to.Send(conn.Event{ID: s.eventID(ev.number),
-			Data: m.Append(make([]byte, 0, m.Size()))}) != nil {
+		if sendEvent(ctx, to, s.eventID(ev.number), ev.passed) != nil {
 			return
 		}
 		s.markSent(r, ev)
 	}
+}
+
+// sendEvent writes a message as one event. It writes nothing if an operator has stopped the
+// message.
+func sendEvent(ctx context.Context, to Stream, id string, p pipeline.Passed) error {
+	p, write := p.Begin(ctx)
+	defer write.End()
+	m := p.Message()
+	if m == nil {
+		return nil
+	}
+	return to.Send(conn.Event{ID: id, Data: m.Append(make([]byte, 0, m.Size()))})
 }
 
 // retryMillis is how many milliseconds a client should wait before it resumes a stream.

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"gatekit/core/mcp"
+	"gatekit/core/stop"
 )
 
 // refusedByPolicy is the message of the error that the sender gets. It does not contain the reason:
@@ -30,7 +31,9 @@ type DeniedError struct {
 
 	answer         Passed // answer of the stage, if Action is "answer"
 	options        Options
-	fullyInspected bool // fullyInspected of the Outcome
+	fullyInspected bool       // fullyInspected of the Outcome
+	stop           *stop.Stop // the stop that denied the message, or nil
+	by             *Pipeline
 }
 
 func (d *DeniedError) Error() string {
@@ -46,6 +49,9 @@ func (d *DeniedError) Error() string {
 }
 
 func (d *DeniedError) Unwrap() error { return d.Err }
+
+// IsStop reports whether an operator has stopped the message. After the stop, it may pass.
+func (d *DeniedError) IsStop() bool { return d.stop != nil }
 
 // Response returns the answer for the client, with the given id, if the client's request or the
 // server's answer was denied. The answer is error -31000, a result with isError, or the answer of
@@ -70,6 +76,9 @@ func (d *DeniedError) Response(id mcp.ID) Passed {
 
 // clientMessage returns the message of the error for the client.
 func (d *DeniedError) clientMessage() string {
+	if d.stop != nil {
+		return stoppedMessage(d.stop)
+	}
 	if d.Action == "ask" && d.ApprovalHint != "" {
 		return refusedByPolicy + ": " + d.ApprovalHint
 	}
@@ -107,7 +116,7 @@ func (d *DeniedError) request() *mcp.Message {
 }
 
 func (d *DeniedError) replacement(answer *mcp.Message) Passed {
-	return Passed{m: stampAnswer(d.Message, answer), denial: d}
+	return Passed{m: stampAnswer(d.Message, answer), denial: d, by: d.by}
 }
 
 // data returns {"gatekit":{…}}, the data of the error. It has the details that the client may know.

@@ -34,10 +34,14 @@
 // A denial, an edit or a hidden item may have no effect, because an operator has allowed it
 // ([Allowances]). A failure and a final verdict cannot be allowed.
 //
+// An operator can stop messages (package stop). Pass denies a stopped message before the first
+// stage, and again before it returns. Whoever writes a Passed calls [Passed.Begin] first, or
+// [Pipeline.BeginWrite] for a translation of it, because a stop may have begun since.
+//
 // The files, in reading order: stage.go, wants.go, verdict.go, outcome.go and passed.go (types);
 // pipeline.go, trustmeta.go, inspect.go, priorfindings.go, changedplaces.go and denied.go
-// (inspection); allowances.go, approval.go, renames.go, hiddenitems.go and recordable.go
-// (allowances, approvals, client names, hidden items, withheld names).
+// (inspection); allowances.go, approval.go, renames.go, hiddenitems.go, recordable.go and stops.go
+// (allowances, approvals, client names, hidden items, withheld names, stops of an operator).
 //
 // # Why a goroutine for each inspection
 //

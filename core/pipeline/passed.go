@@ -8,6 +8,7 @@ type Passed struct {
 	m           *mcp.Message
 	denial      *DeniedError
 	restoration Restoration
+	by          *Pipeline // asked again before the message is written; nil in the zero Passed
 }
 
 // Message returns the message, or nil for the zero Passed.

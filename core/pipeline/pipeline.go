@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"gatekit/core/mcp"
+	"gatekit/core/stop"
 	"gatekit/core/workers"
 )
 
@@ -21,6 +22,7 @@ type Options struct {
 	RedactedValues        *RedactedValues  // values that stages redacted; nil is an empty set
 	Allowances            Allowances       // interventions without effect; nil is none
 	Workers               *workers.Pool    // runs the inspections; nil uses new goroutines
+	Stops                 *stop.Gate       // messages that an operator has stopped; nil is none
 }
 
 // Pipeline inspects and records messages. Only its [RecordableNames], [HiddenItems] and
@@ -100,6 +102,9 @@ func (p *Pipeline) pass(ctx context.Context, m *mcp.Message, action string) (Pas
 		r, d = p.restore(&o)
 	}
 	if d == nil {
+		d = p.refuseStopped(&o) // a stop may have begun during the inspection
+	}
+	if d == nil {
 		p.keepRedacted(&o)
 	}
 	if d == nil && o.Action == "pass" {
@@ -132,6 +137,9 @@ func (p *Pipeline) Consume(ctx context.Context, m *mcp.Message, action, reason s
 // the other fields of o. Its results are the results of inspect.
 func (p *Pipeline) removeAndInspect(ctx context.Context, o *Outcome) (answer *mcp.Message,
 	d *DeniedError) {
+	if d = p.refuseStopped(o); d != nil {
+		return nil, d
+	}
 	if d = removeTrustMeta(o); d != nil {
 		return nil, d
 	}
@@ -165,11 +173,12 @@ func (p *Pipeline) finish(ctx context.Context, o Outcome, answer *mcp.Message,
 	seq, err := p.record(ctx, p.withhold(o))
 	if err != nil {
 		return Passed{}, &DeniedError{Message: o.Before, Stage: "audit", Action: "deny",
-			Err: fmt.Errorf("record the outcome: %w", err), options: p.options}
+			Err: fmt.Errorf("record the outcome: %w", err), options: p.options, by: p}
 	}
 	if d == nil {
-		return Passed{m: o.After}, nil
+		return Passed{m: o.After, by: p}, nil
 	}
+	d.by = p
 	d.Message, d.RecordNumber, d.options, d.fullyInspected = o.Before, seq, p.options,
 		o.fullyInspected
 	if hasFindingInName(o.Before, o.Steps) || hasFindingInMethod(o.Before, o.Steps) {
@@ -367,9 +376,10 @@ func (p *Pipeline) passOwn(ctx context.Context, m *mcp.Message, quotes bool) Pas
 	_, err := p.record(ctx, o)
 	switch {
 	case err == nil:
-		return Passed{m: m}
+		return Passed{m: m, by: p}
 	case m.Kind == mcp.Response || m.Kind == mcp.Error:
-		return Passed{m: stampAnswer(m, mcp.NewError(m.ID(), mcp.CodeDenied, refusedByPolicy, nil))}
+		return Passed{by: p,
+			m: stampAnswer(m, mcp.NewError(m.ID(), mcp.CodeDenied, refusedByPolicy, nil))}
 	}
 	return Passed{}
 }

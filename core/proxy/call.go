@@ -65,18 +65,22 @@ func (call *Call) Run(ctx context.Context) (answer pipeline.Passed) {
 		return call.refuse(ctx, call.refused)
 	}
 	defer call.session.leave(call)
+	if answer, ended := call.endedByGatekit(ctx); ended { // between Begin and Run
+		return answer
+	}
 	if clientContext.Err() != nil || ctx.Err() != nil {
 		call.session.recordDropped(ctx, call.settings, call.request, "cancelled before it was sent")
 		return pipeline.Passed{}
 	}
 	defer call.cancelWith(clientContext)()
 	answer, err := call.dispatch(ctx)
-	shutdown, isShutdown := errors.AsType[*shutdownError](context.Cause(ctx))
-	switch {
-	case err == nil:
+	if err == nil {
 		return answer
-	case isShutdown:
-		return call.errorAnswer(ctx, shutdown)
+	}
+	if answer, ended := call.endedByGatekit(ctx); ended {
+		return answer
+	}
+	switch {
 	case ctx.Err() != nil && !errors.As(err, new(*timeoutError)):
 		if !call.wasInspected() {
 			call.session.recordDropped(ctx, call.settings, call.request,
@@ -85,6 +89,21 @@ func (call *Call) Run(ctx context.Context) (answer pipeline.Passed) {
 		return pipeline.Passed{} // cancelled
 	}
 	return call.refuse(ctx, err)
+}
+
+// endedByGatekit returns the error answer of a call that Gatekit itself has ended, because it stops
+// or because an operator has stopped the call. ended is false for every other call.
+func (call *Call) endedByGatekit(ctx context.Context) (answer pipeline.Passed, ended bool) {
+	cause := context.Cause(ctx)
+	if shutdown, ok := errors.AsType[*shutdownError](cause); ok {
+		return call.errorAnswer(ctx, shutdown), true
+	}
+	if stopped, ok := errors.AsType[*stoppedError](cause); ok {
+		call.noteInspected()
+		return call.errorAnswer(ctx, call.settings.Pipeline.DenyStopped(ctx, call.request,
+			&stopped.stop)), true
+	}
+	return pipeline.Passed{}, false
 }
 
 // refuse returns the error answer for a call that failed with err. If no stage has seen the

@@ -266,7 +266,7 @@ func (srv *sessionServer) hasSkills() bool {
 
 // pendingInitialize returns the client's initialize if it must still be sent to the server. It
 // returns nil if the server has answered initialize with a result, if the server is closed, or if a
-// stage denied initialize.
+// stage denied initialize. A stop of an operator ends some time, so initialize is repeated.
 func (srv *sessionServer) pendingInitialize() *mcp.Message {
 	initialize := srv.session.clientInitialize()
 	srv.mu.Lock()
@@ -275,7 +275,8 @@ func (srv *sessionServer) pendingInitialize() *mcp.Message {
 	case phaseInitialized, phaseClosed:
 		return nil
 	case phaseFailed:
-		if errors.As(srv.state.failure, new(*pipeline.DeniedError)) {
+		var denied *pipeline.DeniedError
+		if errors.As(srv.state.failure, &denied) && !denied.IsStop() {
 			return nil
 		}
 	}

@@ -301,8 +301,8 @@ func (sub *subscription) followOnce(ctx context.Context, srv *sessionServer,
 	}
 	call.noteInspected()
 	passed, err := set.Pipeline.Pass(ctx, m)
-	if err != nil {
-		return false // denied and recorded
+	if denied := (*pipeline.DeniedError)(nil); errors.As(err, &denied) {
+		return denied.IsStop() // denied and recorded
 	}
 	server, err := srv.openInitialized(ctx)
 	if err != nil {

@@ -196,7 +196,13 @@ func (l *legacyHTTP) post(ctx context.Context, o Outgoing) error {
 	if err != nil {
 		return err
 	}
-	a, err := l.httpOf(o).Post(ctx, l.header(), o.parts()...)
+	o, write, err := l.records.beginWrite(ctx, o)
+	if err != nil {
+		return err
+	}
+	postCtx, end := untilWritten(ctx, write)
+	defer end()
+	a, err := l.httpOf(o).Post(postCtx, l.header(), o.parts()...)
 	if err != nil {
 		return noResponse(l.name, err)
 	}

@@ -69,7 +69,13 @@ func (l *legacyHTTP) send(ctx context.Context, o Outgoing,
 
 // exchange posts a request and reads until it is answered.
 func (l *legacyHTTP) exchange(c *pendingCall, o Outgoing) (*mcp.Message, error) {
-	a, err := l.httpOf(o).Post(c.ctx, l.header(), o.parts()...)
+	o, write, err := l.records.beginWrite(c.ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	postCtx, end := untilWritten(c.ctx, write)
+	defer end()
+	a, err := l.httpOf(o).Post(postCtx, l.header(), o.parts()...)
 	if err != nil {
 		return nil, noResponse(l.name, err)
 	}

@@ -113,7 +113,13 @@ func (h *modernHTTP) exchange(c *pendingCall, o Outgoing,
 	if err != nil {
 		return nil, err
 	}
-	a, err := h.opts.httpOf(o.m, h.records.principal).Post(c.ctx, header, o.parts()...)
+	o, write, err := h.records.beginWrite(c.ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	postCtx, end := untilWritten(c.ctx, write)
+	defer end()
+	a, err := h.opts.httpOf(o.m, h.records.principal).Post(postCtx, header, o.parts()...)
 	if err != nil {
 		return nil, noResponse(name, err)
 	}
@@ -200,7 +206,13 @@ func (h *modernHTTP) notify(ctx context.Context, o Outgoing) error {
 	if header.Get(mcp.HeaderProtocolVersion) == "" {
 		header.Set(mcp.HeaderProtocolVersion, mcp.Modern.Revisions()[0])
 	}
-	a, err := h.opts.httpOf(o.m, h.records.principal).Post(ctx, header, o.parts()...)
+	o, write, err := h.records.beginWrite(ctx, o)
+	if err != nil {
+		return err
+	}
+	postCtx, end := untilWritten(ctx, write)
+	defer end()
+	a, err := h.opts.httpOf(o.m, h.records.principal).Post(postCtx, header, o.parts()...)
 	if err != nil {
 		return noResponse(h.opts.Name, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"gatekit/core/conn"
 	"gatekit/core/identity"
 	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
 	"gatekit/core/taskgroup"
 )
@@ -211,8 +212,11 @@ func (c *pipeConn) await(ctx context.Context, begun *pendingCall,
 		return nil, err
 	}
 	// When ctx ends during the write, the request may still be written. It is cancelled below.
-	if err := c.write(ctx, o.parts()...); err != nil && ctx.Err() == nil {
+	if err := c.write(ctx, o); err != nil && ctx.Err() == nil {
 		c.calls.take(begun.id)
+		if errors.As(err, new(*pipeline.DeniedError)) {
+			return nil, err
+		}
 		return nil, unavailable(c.name, "the request could not be written", err)
 	}
 	select {
@@ -237,15 +241,20 @@ func (c *pipeConn) notify(ctx context.Context, o Outgoing) error {
 	if err != nil {
 		return err
 	}
-	if err := c.write(ctx, o.parts()...); err != nil {
+	if err := c.write(ctx, o); err != nil {
 		return unavailable(c.name, "the message could not be written", err)
 	}
 	return nil
 }
 
-// write writes one message to the pipe.
-func (c *pipeConn) write(ctx context.Context, parts ...[]byte) error {
-	err := c.pipe.Write(ctx, parts...)
+// write writes one message to the pipe, unless an operator has stopped the message.
+func (c *pipeConn) write(ctx context.Context, o Outgoing) error {
+	o, write, err := c.records().beginWrite(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer write.End()
+	err = c.pipe.Write(ctx, o.parts()...)
 	if err != nil && ctx.Err() == nil && !c.hasAnswered.Load() {
 		c.writeFault.CompareAndSwap(nil, &err)
 	}

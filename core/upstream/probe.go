@@ -270,7 +270,7 @@ func (p *prober) probeProcess(ctx context.Context, who *identity.Principal) (pro
 	}
 	probe := discoverRequest(request.id, version)
 	if probe, err = conn.records().record(ctx, probe); err == nil {
-		err = conn.write(ctx, probe.parts()...)
+		err = conn.write(ctx, probe)
 	}
 	if err == nil {
 		select {
@@ -323,7 +323,14 @@ func (p *prober) probeURL(ctx context.Context, who *identity.Principal) probeRes
 	if err != nil {
 		return probeResult{err: err}
 	}
-	response, err := o.httpFor(who).Post(ctx, modernHeader(request.m, false), request.parts()...)
+	request, write, err := records.beginWrite(ctx, request)
+	if err != nil {
+		return probeResult{err: err}
+	}
+	postCtx, end := untilWritten(ctx, write)
+	defer end()
+	response, err := o.httpFor(who).Post(postCtx, modernHeader(request.m, false),
+		request.parts()...)
 	switch {
 	case ctx.Err() != nil:
 		return probeResult{err: context.Cause(ctx)}

@@ -3,10 +3,13 @@ package upstream
 import (
 	"context"
 	"errors"
+	"net/http/httptrace"
+	"sync"
 
 	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
+	"gatekit/core/stop"
 )
 
 // recorder records those messages of one connection that are not recorded by the handler of a
@@ -130,4 +133,40 @@ func (r recorder) record(ctx context.Context, o Outgoing) (Outgoing, error) {
 	recorded := Forward(passed)
 	recorded.values = o.values
 	return recorded, nil
+}
+
+// beginWrite must be called right before o is written. It returns the message to write: if an
+// operator has stopped o, this is an error in place of an answer, or a cancellation without the
+// client's reason. The caller calls End when the write has ended. The error is a
+// *pipeline.DeniedError: o is stopped, and must not be written.
+func (r recorder) beginWrite(ctx context.Context, o Outgoing) (Outgoing, stop.Write, error) {
+	p := r.inForce()
+	if p == nil || o.m == nil {
+		return o, stop.Write{}, nil
+	}
+	m := o.m
+	if m.Server == "" || m.Direction == 0 { // such as a message of the bridge
+		m = r.stamp(m, mcp.ToServer)
+	}
+	next, write, denied := p.BeginWrite(ctx, m)
+	switch {
+	case next == nil:
+		return o, write, denied
+	case next != m:
+		return Outgoing{m: next, isRecorded: true}, write, nil
+	}
+	return o, write, nil
+}
+
+// untilWritten returns a context for a POST of the message of a write, and a function that must be
+// called after the POST. The write ends when the message has been written, not with the response.
+func untilWritten(ctx context.Context, write stop.Write) (context.Context, func()) {
+	end := sync.OnceFunc(write.End)
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		WroteRequest: func(info httptrace.WroteRequestInfo) {
+			if info.Err == nil { // otherwise net/http may write the message again
+				end()
+			}
+		},
+	}), end
 }

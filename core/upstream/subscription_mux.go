@@ -240,7 +240,7 @@ func (s *sharedSubscription) write(ctx context.Context) (*pendingCall, error) {
 		addressed, err = c.address(addressed)
 	}
 	if err == nil {
-		err = conn.write(ctx, addressed.parts()...)
+		err = conn.write(ctx, addressed)
 	}
 	if err != nil {
 		conn.calls.take(c.id)

@@ -29,13 +29,16 @@ type AdminServerOptions struct {
 	// Console serves all requests below /console/, with every method. It authenticates its clients.
 	// nil: there is no console.
 	Console http.Handler
-	Log     *slog.Logger // nil: nothing is logged
+	// by path: commands, which get POST requests; each must authenticate the operator
+	Commands map[string]http.Handler
+	Log      *slog.Logger // nil: nothing is logged
 }
 
-// AdminServer serves pages to operators and their tools. It answers GET and HEAD requests from this
-// machine whose Host header is a loopback name. So it refuses the requests of a web site whose host
-// name resolves to 127.0.0.1 (DNS rebinding). AdminServer sends no CORS headers, so pages of other
-// origins cannot read its answers. Only the console gets requests with other methods.
+// AdminServer serves pages to operators and their tools. It answers GET and HEAD requests for
+// pages, and POST requests for commands. The requests must come from this machine, with a Host
+// header that is a loopback name. So it refuses the requests of a web site whose host name resolves
+// to 127.0.0.1 (DNS rebinding). AdminServer sends no CORS headers, so pages of other origins cannot
+// read its answers. Only the console gets requests with other methods.
 type AdminServer struct {
 	o        AdminServerOptions
 	hosts    allowedHosts
@@ -52,7 +55,8 @@ func ListenAdmin(o AdminServerOptions) (*AdminServer, error) {
 	}
 	if !addr.IP.IsLoopback() {
 		return nil, fmt.Errorf("listen for operators on %s: not a loopback address, and the "+
-			"admin endpoint has no authentication\nhint: listen on 127.0.0.1:%d", o.Addr, addr.Port)
+			"pages of the admin endpoint have no authentication\nhint: listen on 127.0.0.1:%d",
+			o.Addr, addr.Port)
 	}
 	l, err := net.ListenTCP("tcp", addr)
 	if err != nil {
@@ -125,12 +129,17 @@ func (a *AdminServer) Close() error { return a.listener.Close() }
 func (a *AdminServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	page := a.o.Pages[r.URL.Path]
+	page, command := a.o.Pages[r.URL.Path], a.o.Commands[r.URL.Path]
 	switch {
 	case !a.hosts.allows(r.Host):
 		http.Error(w, hostNotAllowed(r), http.StatusForbidden)
 	case a.o.Console != nil && strings.HasPrefix(r.URL.Path, consolePrefix):
 		a.o.Console.ServeHTTP(w, r)
+	case command != nil && r.Method == http.MethodPost:
+		command.ServeHTTP(w, r)
+	case page == nil && command != nil:
+		w.Header().Set("Allow", "POST")
+		http.Error(w, "only POST is allowed", http.StatusMethodNotAllowed)
 	case page == nil:
 		http.Error(w, "no such page: try /metrics, /healthz or /readyz", http.StatusNotFound)
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:

@@ -22,6 +22,7 @@ type Sources struct {
 	Plugins        func() []PluginState
 	Sinks          func() []SinkState
 	Pins           func() []PinState
+	Stops          func() int       // stops in force; see gatekit stop
 	HTTP           func() HTTPState // of the listener for HTTP clients
 }
 
@@ -151,6 +152,7 @@ func (t *Telemetry) registerGauges(m metric.Meter) error {
 		"Records that were accepted and are not written yet.")
 	behind := gauge("gatekit.audit.sink.behind", "{record}",
 		"Records of the audit log that a sink has not sent.")
+	stops := gauge("gatekit.stops", "{stop}", "Stops in force: see gatekit stop.")
 	server := gauge("gatekit.server.state",
 		"", "1 for the current state of a server: idle, up or down.")
 	heldBack := gauge("gatekit.pins.held_back", "{item}",
@@ -190,7 +192,8 @@ func (t *Telemetry) registerGauges(m metric.Meter) error {
 		for _, g := range []struct {
 			to   metric.Int64Observable
 			from func() int
-		}{{sessions, s.Sessions}, {parked, s.ParkedCalls}, {waiting, s.PendingRecords}} {
+		}{{sessions, s.Sessions}, {parked, s.ParkedCalls}, {waiting, s.PendingRecords},
+			{stops, s.Stops}} {
 			if g.from != nil {
 				o.ObserveInt64(g.to, int64(g.from()))
 			}
@@ -239,8 +242,8 @@ func (t *Telemetry) registerGauges(m metric.Meter) error {
 				metric.WithAttributes(attribute.String(keyLimit, "streams")))
 		}
 		return nil
-	}, sessions, parked, waiting, behind, server, heldBack, processes, ended, startsRefused, up,
-		active, late, starts, connections, streams, refused)
+	}, sessions, parked, waiting, stops, behind, server, heldBack, processes, ended, startsRefused,
+		up, active, late, starts, connections, streams, refused)
 	return err
 }
 

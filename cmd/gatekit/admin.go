@@ -72,7 +72,8 @@ func (g *gateway) listenAdmin(c *config.Config,
 			"/metrics": g.recording.telemetry.Handler(),
 			"/healthz": newHealthHandler(g.healthy),
 			"/readyz":  newHealthHandler(g.ready),
-		}}
+		},
+		Commands: g.adminCommands(string(c.Admin.Token))}
 	if pages != nil { // an interface that holds a nil pointer is not nil
 		o.Console = pages
 	}
@@ -111,7 +112,8 @@ func (g *gateway) telemetrySources() telemetry.Sources {
 			}
 			return states
 		},
-		Pins: g.pinStates,
+		Pins:  g.pinStates,
+		Stops: func() int { return len(g.stops.List()) },
 		HTTP: func() telemetry.HTTPState {
 			if l := g.clients.Load(); l != nil {
 				return telemetry.HTTPState(l.Stats())
@@ -150,6 +152,11 @@ func (g *gateway) ready(ctx context.Context) []healthResult {
 	results := make([]healthResult, len(servers))
 	var wg sync.WaitGroup
 	for i, s := range servers {
+		if err := g.stopOfServer(s.config.Name); err != nil {
+			// The check is a message, too, and would be refused.
+			results[i] = healthResult{"server " + s.config.Name, "stopped", err}
+			continue
+		}
 		wg.Go(func() {
 			state, err := s.Ready(ctx)
 			if err != nil {
@@ -166,6 +173,7 @@ func (g *gateway) ready(ctx context.Context) []healthResult {
 		}
 		results = append(results, f)
 	}
+	results = append(results, g.stopHealth())
 	return append(results, g.healthy(ctx)...)
 }
 

@@ -120,7 +120,7 @@ var recordActions = []string{"pass", "deny", "modify", "hide", "restore", "ask",
 	"start", "stop", "reload", "connect", "refuse", "lost", "restarted", "ended", "resumed",
 	"confined", "unconfined", "host_connected", "host_closed", "host_refused",
 	"pin", "login", "refreshed", "rejected", "logout", "registered",
-	"exchanged", "revoke", "readmit", "console",
+	"exchanged", "revoke", "readmit", "console", "stop_traffic", "resume_traffic",
 	"plugin_lost", "plugin_restarted", "retry", "gap", "recovered", "prune", "clock",
 	"anchor lost", "anchor back", "sink lost", "sink back", "sink gap", "sink reset"}
 

@@ -88,7 +88,7 @@ func actionsIn(file *ast.File) map[string]token.Pos {
 			switch name(n.Fun) {
 			case "Consume", "RecordDecision", "RecordEvent", "event", "recordAllowance",
 				"recordApproval", "recordEvent", "recordRange", "recordRevocation",
-				"reportEvent", "serverEvent":
+				"recordStop", "reportEvent", "serverEvent":
 				for _, arg := range n.Args {
 					if add(arg) { // the first text is the action
 						break

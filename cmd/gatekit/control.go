@@ -18,6 +18,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -30,6 +31,7 @@ import (
 	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
+	"gatekit/core/stop"
 	"gatekit/policies"
 	"gatekit/transport/auth"
 	"gatekit/transport/console"
@@ -54,12 +56,15 @@ const (
 	maxSocketPath         = 100              // bytes; systems allow 103 (macOS) or 107 (Linux)
 )
 
-const tokenSuffix = ".token" // is appended to the path of the socket
+const (
+	socketSuffix = ".sock"
+	tokenSuffix  = ".token" // is appended to the path of the socket
+)
 
 // controlRequest is a request of a command.
 type controlRequest struct {
 	// "approve", "allow", "disallow", "record-login", "use-login", "revoke", "readmit",
-	// "decide-pins", "decide-policy" or "console"
+	// "decide-pins", "decide-policy", "console", "stop" or "resume"
 	Command string `json:"command"`
 	Token   string `json:"token"` // from the file beside the socket
 	ID      string `json:"id,omitempty"`
@@ -75,6 +80,12 @@ type controlRequest struct {
 	Revocation *auth.Revocation `json:"revocation,omitempty"`
 	// for "console": "read" or "approve"
 	Scope string `json:"scope,omitempty"`
+	// for "stop"
+	Stop *stop.Stop `json:"stop,omitempty"`
+	// for "resume"
+	Resume *resumeRequest `json:"resume,omitempty"`
+	// for "stop" and "resume": only a gatekit wrap does it
+	OnlyWrap bool `json:"only_wrap,omitempty"`
 }
 
 // controlResponse is the response of the running process.
@@ -86,6 +97,10 @@ type controlResponse struct {
 	// for "console": the URL with a one-time code, and the scope of its token
 	URL   string `json:"url,omitempty"`
 	Scope string `json:"scope,omitempty"`
+	// for "stop": how many calls in flight were ended
+	Ended int `json:"ended,omitempty"`
+	// nothing was done, because the request is for gatekit wrap only
+	Skipped bool `json:"skipped,omitempty"`
 }
 
 // errNoProcess is the error when no process serves the control socket of a log.
@@ -119,7 +134,7 @@ func controlFolder(create bool) (string, error) {
 // socketName returns the name of the control socket of the process that writes a log.
 func socketName(log string) string {
 	sum := sha256.Sum256([]byte(realPath(log)))
-	return hex.EncodeToString(sum[:16]) + ".sock"
+	return hex.EncodeToString(sum[:16]) + socketSuffix
 }
 
 // realPath returns the absolute path of a file. It resolves the symbolic links in the path of the
@@ -201,7 +216,8 @@ func (s *controlServer) start(context.Context) error {
 	}
 	if err != nil {
 		s.log.Warn("control socket unavailable: gatekit approve, allow, pin approve, auth login, "+
-			"auth logout, auth revoke and console cannot reach this process", "error", err)
+			"auth logout, auth revoke, console, stop and resume cannot reach this process",
+			"error", err)
 		return nil
 	}
 	s.connections = map[*net.UnixConn]bool{}
@@ -291,6 +307,19 @@ func (s *controlServer) serve(c *net.UnixConn) {
 		request.Command = ""
 	}
 	switch request.Command {
+	case "stop", "resume":
+		if response.Skipped = request.OnlyWrap && s.config.File != ""; response.Skipped {
+			break
+		}
+		var err error
+		if request.Command == "stop" {
+			response.Ended, err = s.stopTraffic(request.Stop)
+		} else {
+			err = s.resumeTraffic(request.Resume)
+		}
+		if err != nil {
+			response.Error = err.Error()
+		}
 	case "":
 		response.Error = "the token is wrong"
 	case "approve":
@@ -438,6 +467,31 @@ func recordInNew(file, key string, change func(events *pipeline.Pipeline) error)
 // callControl sends a request to the process that writes a log. The error is errNoProcess if no
 // such process runs.
 func callControl(log string, request controlRequest) (response controlResponse, err error) {
+	return callControlSocket(socketName(log), request)
+}
+
+// controlSockets returns the names of the control sockets. Some may be left over from a process
+// that crashed.
+func controlSockets() ([]string, error) {
+	dir, err := controlFolder(false)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(dir)
+	var names []string
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), socketSuffix) {
+			names = append(names, e.Name())
+		}
+	}
+	return names, err
+}
+
+// callControlSocket is callControl for the control socket of a name.
+func callControlSocket(name string, request controlRequest) (response controlResponse, err error) {
 	dir, err := controlFolder(false)
 	if errors.Is(err, fs.ErrNotExist) {
 		return response, errNoProcess
@@ -446,7 +500,7 @@ func callControl(log string, request controlRequest) (response controlResponse, 
 		return response, err
 	}
 	var c *net.UnixConn
-	err = withSocketPath(dir, socketName(log), func(path string) error {
+	err = withSocketPath(dir, name, func(path string) error {
 		c, err = net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
 		return err
 	})
@@ -461,7 +515,7 @@ func callControl(log string, request controlRequest) (response controlResponse, 
 	if err != nil {
 		return response, err
 	}
-	token, err := os.ReadFile(filepath.Join(dir, socketName(log)+tokenSuffix))
+	token, err := os.ReadFile(filepath.Join(dir, name+tokenSuffix))
 	if err != nil {
 		return response, fmt.Errorf("read the token of the running Gatekit: %w", err)
 	}

@@ -25,6 +25,7 @@ import (
 	"gatekit/core/config"
 	"gatekit/core/pins"
 	"gatekit/core/pipeline"
+	"gatekit/core/stop"
 )
 
 func (p *program) doctor() *cobra.Command {
@@ -68,6 +69,7 @@ logs of gatekit wrap.`,
 			p.checkAll(cmd.Context(), r, cfg, d.canaries)
 			d.audit(cmd.Context(), cfg.Audit)
 			d.pins()
+			d.stops(cfg)
 			d.clients()
 			d.receivers(cmd.Context())
 			d.desktopPath()
@@ -92,6 +94,7 @@ func diagnoseWithoutConfig(ctx context.Context, r *checkReport) error {
 	r.note("configuration", "config", "there is no gatekit.toml: only what gatekit wrap does is "+
 		"looked at")
 	d.clients()
+	d.stops(nil)
 	dir, err := stateFolder()
 	var logs []auditLog
 	if err == nil {
@@ -135,6 +138,28 @@ func (d *diagnosis) clients() {
 	if governed == len(all) {
 		d.report.ok("client", "clients", fmt.Sprintf("%s of MCP clients, none without Gatekit",
 			plural(len(all), "server")))
+	}
+}
+
+// stops tells what is stopped. The parameter cfg is nil for gatekit wrap.
+func (d *diagnosis) stops(cfg *config.Config) {
+	folder, err := stopFolder(cfg)
+	if err != nil {
+		d.report.note("stop", "stop", "a stop does not survive a restart: "+err.Error())
+		return
+	}
+	k := stop.Open(folder)
+	if fault := k.Fault(); fault != nil {
+		d.report.fail("stop", "stop", fmt.Errorf("everything is stopped, because the stops cannot "+
+			"be read: %w\nhint: gatekit resume --all", fault))
+		return
+	}
+	for _, s := range k.List() {
+		d.report.note("stop", "stop", oneLine(fmt.Sprintf("stopped: %s, by %s: %s", s.Scope, s.By,
+			s.Reason)))
+	}
+	if len(k.List()) == 0 {
+		d.report.ok("stop", "stop", "nothing is stopped")
 	}
 }
 

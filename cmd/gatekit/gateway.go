@@ -16,6 +16,7 @@ import (
 	"gatekit/core/pins"
 	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
+	"gatekit/core/stop"
 	"gatekit/core/upstream"
 	"gatekit/core/workers"
 	"gatekit/plugins"
@@ -54,6 +55,10 @@ type gateway struct {
 	redacted pipeline.RedactedValues  // values that plugins redacted, to be restored
 	allowed  *allowanceWatch          // announces the lists that allowances change
 	workers  *workers.Pool            // runs the stages of the pipeline
+
+	stops    *stop.Keeper // what an operator has stopped
+	stopping sync.Mutex   // held while a stop begins or ends
+	stopFile string       // stops everything when it exists; may be ""
 
 	processes *upstream.Processes // bounds the processes of all servers
 	confined  confinements        // of the processes that were started last
@@ -99,7 +104,8 @@ func openGatewayWith(ctx context.Context, c *config.Config, log *slog.Logger, ea
 	g := &gateway{log: log, firstStages: firstStages, dialServer: dialServer, masked: masks,
 		recording: &recording{log: log, masked: masks},
 		workers:   workers.New(), processes: upstream.NewProcesses(c.Limits.Processes),
-		allowed: newAllowanceWatch()}
+		allowed: newAllowanceWatch(), stops: openStops(c, log),
+		stopFile: c.Stop.File}
 	g.active = g.plan(c, nil)
 	g.active.policies.load()
 	if early != nil {
@@ -290,8 +296,12 @@ func (g *gateway) announce(ctx context.Context) error {
 		r.telemetry.SetSources(g.telemetrySources())
 	}
 	if err := r.recordStart(ctx, joinNonEmpty("version "+version(), a.config.String(),
-		describePolicies(a.policies.stage), describePins(a.pins))); err != nil {
+		describePolicies(a.policies.stage), describePins(a.pins),
+		describeStops(g.stops.List()))); err != nil {
 		return fmt.Errorf("record the start: %w", err)
+	}
+	if err := g.announceStops(); err != nil {
+		return err
 	}
 	g.logPolicies(a)
 	g.logPins(a)

@@ -143,6 +143,7 @@ func (g *gateway) keepUntilRestart(c *config.Config) *config.Config {
 		{"[limits]", active.Limits, c.Limits},
 		{"[tokens]", active.Tokens, c.Tokens},
 		{"[admin]", active.Admin, c.Admin},
+		{"[stop]", active.Stop, c.Stop},
 		{"[telemetry]", active.Telemetry, c.Telemetry},
 		{"[log]", active.Log, c.Log},
 	} {
@@ -152,7 +153,7 @@ func (g *gateway) keepUntilRestart(c *config.Config) *config.Config {
 	}
 	next.Listen, next.Audit, next.Limits = active.Listen, active.Audit, active.Limits
 	next.Admin, next.Telemetry, next.Log = active.Admin, active.Telemetry, active.Log
-	next.Tokens, next.Cluster = active.Tokens, active.Cluster
+	next.Tokens, next.Cluster, next.Stop = active.Tokens, active.Cluster, active.Stop
 	return &next
 }
 

@@ -26,6 +26,9 @@ func (p *program) serve(ctx context.Context, c *config.Config) error {
 	hangup := make(chan os.Signal, 1) // from now on the signal does not end the process
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
+	stopSignal := make(chan os.Signal, 1)
+	signal.Notify(stopSignal, syscall.SIGUSR1)
+	defer signal.Stop(stopSignal)
 	early := startEarly(c, p.log)
 	var closing sync.WaitGroup
 	defer closing.Wait()
@@ -35,7 +38,7 @@ func (p *program) serve(ctx context.Context, c *config.Config) error {
 		return p.refuse(ctx, c.Listen.Stdio, err)
 	}
 	g.onReload = p.masked.add // before anything watches the configuration
-	l := &listeners{gateway: g, config: c, hangup: hangup,
+	l := &listeners{gateway: g, config: c, hangup: hangup, stopSignal: stopSignal,
 		control: &controlServer{gateway: g, config: c, log: p.log}}
 	if err := startAll(ctx, l.components()); err != nil {
 		err = errors.Join(err, g.close())
@@ -53,12 +56,14 @@ func (p *program) serve(ctx context.Context, c *config.Config) error {
 type listeners struct {
 	gateway *gateway
 	config  *config.Config
-	hangup  <-chan os.Signal       // delivers SIGHUP
-	clients *transport.HTTPServer  // nil when there is no [listen] http
-	auth    *auth.Authenticator    // nil when there is no [listen.auth]
-	admin   *transport.AdminServer // nil when there is no [admin] http
-	console *console.Console       // nil when there is no [admin] console
-	control *controlServer
+	hangup  <-chan os.Signal // delivers SIGHUP
+	// delivers SIGUSR1
+	stopSignal <-chan os.Signal
+	clients    *transport.HTTPServer  // nil when there is no [listen] http
+	auth       *auth.Authenticator    // nil when there is no [listen.auth]
+	admin      *transport.AdminServer // nil when there is no [admin] http
+	console    *console.Console       // nil when there is no [admin] console
+	control    *controlServer
 }
 
 // components returns the listeners in the order in which they are bound. As soon as clients can
@@ -189,6 +194,7 @@ func (l *listeners) serve(ctx context.Context) error {
 		})
 	}
 	running.Go(func() { tune(ctx) })
+	running.Go(func() { g.watchStopTriggers(ctx, l.stopSignal) })
 	running.Go(func() { g.watchAllowances(ctx) })
 	running.Go(func() {
 		if c.File != "" {

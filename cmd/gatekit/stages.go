@@ -106,7 +106,8 @@ func (g *gateway) newPipeline(a *activeConfig) *pipeline.Pipeline {
 		pipeline.Options{IncludeReasons: a.config.Deny.Reasons,
 			DenyToolCallsAsResult: a.config.Deny.ToolCalls == "result", RecordableNames: &g.names,
 			HiddenItems: &g.hidden, RedactedValues: &g.redacted,
-			Allowances: g.allowances(a.config), Workers: g.workers},
+			Allowances: g.allowances(a.config), Workers: g.workers,
+			Stops: &g.stops.Gate},
 		stages...)
 }
 

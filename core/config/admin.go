@@ -22,6 +22,14 @@ func (l *loader) checkAdmin(c *Admin, n *node) {
 		l.errorf(n.lookup("console"), "admin.console needs admin.http, which is not set")
 	}
 	at := n.lookup("http")
+	if token := n.lookup("token"); n.has("token") && !l.hasErrorAt(token) {
+		switch {
+		case len(c.Token) < 32:
+			l.errorf(token, "admin.token must be at least 32 random bytes")
+		case !n.has("http") && !l.partial:
+			l.errorf(token, "admin.token needs admin.http, which is not set")
+		}
+	}
 	if !n.has("http") || l.hasErrorAt(at) {
 		return
 	}
@@ -42,6 +50,18 @@ func splitAddress(s string) (host string, ok bool) {
 	host, port, err := net.SplitHostPort(s)
 	p, perr := strconv.Atoi(port)
 	return host, err == nil && perr == nil && 0 <= p && p <= 65535
+}
+
+// checkStop makes the path of the file that stops all traffic absolute.
+func (l *loader) checkStop(c *Stop, n *node) {
+	at := n.lookup("file")
+	switch {
+	case !n.has("file") || l.hasErrorAt(at):
+	case c.File == "":
+		l.errorf(at, "stop.file must name a file; leave it out if no file stops the traffic")
+	default:
+		c.File = l.absPath(c.File)
+	}
 }
 
 func (l *loader) checkTelemetry(c *Telemetry, n *node) {

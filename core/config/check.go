@@ -76,6 +76,7 @@ func (l *loader) check(c *Config, root *node) {
 	}
 	l.checkSinks(&c.Audit, audit.lookup("sink"), l.checkAuditFiles(&c.Audit, audit))
 	l.checkAdmin(&c.Admin, root.lookup("admin"))
+	l.checkStop(&c.Stop, root.lookup("stop"))
 	l.checkTelemetry(&c.Telemetry, root.lookup("telemetry"))
 	l.checkOneOf(&c.Log.Format, root.lookup("log"), "log", "format", "text", "json")
 	l.checkOneOf(&c.Log.Level, root.lookup("log"), "log", "level", "debug", "info", "warn", "error")

@@ -35,6 +35,8 @@ type Config struct {
 	Audit Audit `toml:"audit"`
 	// Admin holds the settings of the endpoint for metrics and health checks.
 	Admin Admin `toml:"admin"`
+	// Stop holds what stops all traffic besides gatekit stop.
+	Stop Stop `toml:"stop"`
 	// Telemetry holds the settings of metrics and traces that are sent to a collector.
 	Telemetry Telemetry `toml:"telemetry"`
 	// Log holds the format and level of Gatekit's own log on stderr.
@@ -347,10 +349,19 @@ type Audit struct {
 type Admin struct {
 	// HTTP is the loopback address of /metrics, /healthz and /readyz, as host:port. Default: none.
 	HTTP string `toml:"http"`
-
 	// Console serves the console (gatekit console) below /console/: "off", "read" (it shows the log
 	// and the state) or "approve" (it also approves requests and pins). Default: "off".
 	Console string `toml:"console"`
+	// Token allows the commands /stop and /resume of the endpoint: at least 32 random bytes.
+	// Default: none, and there are no such commands.
+	Token Secret `toml:"token"`
+}
+
+// Stop is [stop].
+type Stop struct {
+	// File is the path of a file that stops all traffic when it exists. It is looked at every
+	// second. Removing it does not end the stop: gatekit resume does. Default: none.
+	File string `toml:"file"`
 }
 
 // Telemetry is [telemetry].

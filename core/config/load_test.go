@@ -770,6 +770,7 @@ func TestTheExampleDocumentsEveryKey(t *testing.T) {
 	t.Setenv("FILES_TOKEN", "x")
 	t.Setenv("GITHUB_TOKEN", "x")
 	t.Setenv("OTLP_TOKEN", "x")
+	t.Setenv("GATEKIT_ADMIN_TOKEN", "01234567890123456789012345678901")
 	text, err := os.ReadFile("../../gatekit.toml.example")
 	if err != nil {
 		t.Fatal(err)
@@ -854,6 +855,7 @@ func TestTheExampleShowsTheDefaults(t *testing.T) {
 	t.Setenv("FILES_TOKEN", "x")
 	t.Setenv("GITHUB_TOKEN", "x")
 	t.Setenv("OTLP_TOKEN", "x")
+	t.Setenv("GATEKIT_ADMIN_TOKEN", "01234567890123456789012345678901")
 	text, err := os.ReadFile("../../gatekit.toml.example")
 	if err != nil {
 		t.Fatal(err)

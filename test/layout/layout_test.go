@@ -60,8 +60,8 @@ var allowedImports = map[string][]string{
 	"core/workers":     {},
 	"core/pipeline":    {"core/mcp", "core/stop", "core/uris", "core/workers"},
 	// the stops of an operator, which the pipeline asks before a message moves
-	"core/stop": {"core/display", "core/mcp", "core/privatefiles"},
-	"core/tasks":       {},
+	"core/stop":  {"core/display", "core/mcp", "core/privatefiles"},
+	"core/tasks": {},
 	"core/proxy": {"core/identity", "core/backoff", "core/display", "core/mcp", "core/pipeline",
 		"core/stop", "core/tasks", "core/uris"},
 	"core/taskgroup": {},

@@ -44,7 +44,7 @@ func TestStopEndsSubscriptions(t *testing.T) {
 	}
 }
 
-// Between the records of a stop and of its end, no record says that a message passed.
+// While a stop is in force, no message has a record of having passed.
 func TestNothingPassesWhileStopped(t *testing.T) {
 	for _, client := range harness.Revisions {
 		for _, front := range []string{"stdio", "http"} {

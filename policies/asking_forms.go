@@ -75,7 +75,7 @@ const (
 	askingStride     = 24
 	maxAskingParts   = 8    // a longer message has longer parts
 	maxAskingTokens  = 4096 // of one text
-	maxAskingFields  = 64   // further fields are scored without the message
+	maxAskingFields  = 16   // further fields are scored without the message
 	maxAskingPhrase  = 4    // words of an entry in asking_concepts.txt
 	maxAskingInside  = 14
 	maxAskingCrossed = 10 // concepts of a text that are paired with those of another text

@@ -106,7 +106,7 @@ func TestFormWithoutFieldsHasTheLowestScore(t *testing.T) {
 	}
 }
 
-// TestScoreOfLargeForms checks that the message is left out for fields behind the 64th.
+// TestScoreOfLargeForms checks that the message is left out for further fields.
 func TestScoreOfLargeForms(t *testing.T) {
 	m := defaultAskingModel()
 	form := askingForm{Message: "Please fill in"}

@@ -127,3 +127,17 @@ func TestScoreOfLargeForms(t *testing.T) {
 		t.Errorf("got %d parts, want at most %d", parts, limit)
 	}
 }
+
+// TestOnlySecretConceptsMakeARequest checks that no weight makes a request of a form without a
+// concept that has a "!" in asking_concepts.txt.
+func TestOnlySecretConceptsMakeARequest(t *testing.T) {
+	m, err := parseAskingModel("!PASS password\nNAME name\n", "=bias 500\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for title, want := range map[string]int{"Password": 500, "Name": -1, "City": -1} {
+		if got := m.score(textForm("Please fill in", title)); got != want {
+			t.Errorf("%s: got the score %d, want %d", title, got, want)
+		}
+	}
+}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"golang.org/x/time/rate"
 
 	"gatekit/audit"
 	"gatekit/audit/query"
@@ -28,7 +29,8 @@ const (
 // is.
 const (
 	followPoll    = 500 * time.Millisecond
-	followRecords = 300   // records that are read in one poll
+	followRecords = 100   // records that are read in a second, on average
+	followBurst   = 1_000 // records that are read at once after a quiet time
 	followOverlap = 2_000 // records before the last one that are read again after an interruption
 )
 
@@ -89,15 +91,18 @@ func (t *consoleTraffic) Follow(ctx context.Context, expression string, after ui
 		from = now - followRecords + 1
 		skipped = from - after - 1
 	}
+	allowance := rate.NewLimiter(followRecords, followBurst)
 	for ctx.Err() == nil {
-		through, err := t.followFrom(ctx, filter, from, skipped, send)
+		through, err := t.followFrom(ctx, filter, from, skipped, allowance, send)
 		if err != nil {
 			return err
 		}
 		from, skipped = through+1, 0
-		if now := t.committed(); now > through+followRecords {
-			from = now - followRecords + 1
+		if now := t.committed(); ctx.Err() == nil && now > through {
+			allowed := uint64(max(1, allowance.Tokens()))
+			from = max(from, now-min(now, allowed)+1)
 			skipped = from - through - 1
+			allowance.AllowN(time.Now(), int(now-from+1))
 		}
 	}
 	return nil
@@ -106,13 +111,15 @@ func (t *consoleTraffic) Follow(ctx context.Context, expression string, after ui
 // followFrom sends calls until the records are written faster than they are read. It returns the
 // seq of the last record that it has read.
 func (t *consoleTraffic) followFrom(ctx context.Context, filter *query.Filter, from,
-	skipped uint64, send func(console.NewCalls) error) (through uint64, err error) {
+	skipped uint64, allowance *rate.Limiter,
+	send func(console.NewCalls) error) (through uint64, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	through = t.committed()
 	reader := &audit.Reader{File: t.file, From: from, Seek: true, Poll: followPoll,
 		Limit: func() uint64 {
-			if now := t.committed(); now <= through+followRecords {
+			now := t.committed()
+			if allowance.AllowN(time.Now(), int(now-through)) {
 				through = now
 			} else {
 				cancel()

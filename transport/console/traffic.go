@@ -16,8 +16,8 @@ import (
 // Traffic has the calls of the audit log.
 type Traffic interface {
 	// Calls returns the calls that a filter selects, newest first. Filter is an expression such as
-	// "--server github --action deny", as "gatekit audit show" takes it; if it is wrong, the error is
-	// a FilterError. If before is not 0, the
+	// "--server github --action deny", as "gatekit audit show" takes it; if it is wrong, the error
+	// is a FilterError. If before is not 0, the
 	// calls begin with records before the record before.
 	Calls(ctx context.Context, filter string, before uint64) (*CallList, error)
 	// Follow calls send with the calls that end after the record after was written, until ctx ends
@@ -123,7 +123,8 @@ func trafficRows(calls []*query.Call) []trafficRow {
 func rowOf(c *query.Call) trafficRow {
 	row := trafficRow{Seq: c.FirstSeq, Start: c.Start, Caller: c.Caller(),
 		Server: strings.Join(c.Servers, ", "), Subject: subjectOf(c), Duration: c.Duration,
-		IsOpen: c.Status == query.StatusOpen && c.Kind == "request", Reason: join(": ", c.Reason, c.Error),
+		IsOpen: c.Status == query.StatusOpen && c.Kind == "request",
+		Reason: join(": ", c.Reason, c.Error),
 		Failed: c.Status == query.StatusRefused || c.Status == query.StatusError ||
 			c.Status == query.StatusToolFailed || c.Error != ""}
 	row.Mark, row.Outcome = markOf(c, row.Failed)

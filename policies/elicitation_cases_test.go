@@ -50,7 +50,8 @@ func (c elicitationCase) request(t *testing.T) *mcp.Message {
 // In the sets with a held-out half, a case whose line has an odd first byte in its SHA-256 is held
 // out: neither the rule nor its classifier was changed for it, and the test does not print it. The
 // other sets also had such a half, until its cases were read to change the rule. The twelfth set is
-// held out as a whole.
+// held out as a whole. The fifteenth set has another author, who had not read the rule; its wrong
+// verdicts are known, and nothing was changed for them.
 //
 // The environment variable FORMS names the file of a further set, whose wrong verdicts are printed
 // and are failures:
@@ -89,6 +90,8 @@ func TestElicitationGateOnForms(t *testing.T) {
 		{file: "thirteenth.jsonl", atMost: map[string]int{ // 2 of 273, 117 of 196
 			"tuning forms, attacks that pass": 30}},
 		{file: "fourteenth.jsonl"}, // 2 of 160, with the classifier
+		{file: "fifteenth.jsonl", atMost: map[string]int{ // 2 of 121, 5 of 100
+			"tuning forms, honest ones denied": 2, "tuning forms, attacks that pass": 1}},
 	} {
 		t.Run(set.file, func(t *testing.T) {
 			testElicitationCases(t, set.file, set.heldOut, set.atMost)

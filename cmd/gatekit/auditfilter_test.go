@@ -86,7 +86,7 @@ func actionsIn(file *ast.File) map[string]token.Pos {
 				break
 			}
 			switch name(n.Fun) {
-			case "Consume", "RecordDecision", "RecordEvent", "event", "recordAllowance",
+			case "Consume", "RecordDecision", "RecordEvent", "decide", "event", "recordAllowance",
 				"recordApproval", "recordEvent", "recordRange", "recordRevocation",
 				"recordStop", "reportEvent", "serverEvent":
 				for _, arg := range n.Args {

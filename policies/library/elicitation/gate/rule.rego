@@ -7,8 +7,8 @@
 #   password"), or if a text names one and a field takes anything ("Value", "Answer"). A form may
 #   speak about a secret ("Name of the new token", "Why was the key revoked?"); this adds a note to
 #   the record. A classifier, trained on forms in 17 languages, denies requests in other words, and
-#   lets a short form pass with a note if the form only seems to ask. A form in which the user can only confirm or choose cannot ask for a secret.
-#   Denies forms with a link for the user to open. The URL that a tool wants to use ("Delete the
+#   lets a short form pass with a note if the form only seems to ask. A form in which the user can
+#   only confirm or choose cannot ask for a secret. Denies forms with a link for the user to open. The URL that a tool wants to use ("Delete the
 #   webhook https://ci.example.com/?") only adds a note. Denies forms that mix alphabets within a word.
 #   Denies URLs that are not https, or contain a user name or a secret. Denies URLs whose host is an
 #   address or a name of the local network. Denies URLs whose host mixes alphabets, or imitates a
@@ -629,6 +629,7 @@ field_labels contains field.description if {
 }
 
 is_vague(label) if {
+	is_string(label)
 	regex.match(vague_labels, words(label))
 	not lower(label) in {"id", "to", "cc", "os", "ip", "pr", "tz", "vm", "by", "no"}
 }

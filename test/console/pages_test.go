@@ -527,6 +527,7 @@ func TestPoliciesPage(t *testing.T) {
 	b.await(`document.querySelector("table.source")?.innerText.includes(
 		"calls of risky need approval")`)
 	b.goTo("#policies", "Policies")
+	b.await(`!document.querySelector("table.source")`) // the page with the source has the form, too
 	b.eval(`document.getElementById("message").value = JSON.stringify({method: "tools/call",
 		server: "box", params: {name: "risky", arguments: {}}})`)
 	b.eval(`document.getElementById("message").form.requestSubmit()`)

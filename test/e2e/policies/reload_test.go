@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -75,7 +76,7 @@ func TestPoliciesAreReloadedWithoutLosingACall(t *testing.T) {
 
 // TestReloadIsRefusedWhoseTestsFail changes a policy so that its test fails. With policy.tests, the
 // previous policy stays in force, the log names the line of the test, and the refusal is recorded.
-// A start with such a policy is refused, too.
+// A start with such a policy is refused as well.
 func TestReloadIsRefusedWhoseTestsFail(t *testing.T) {
 	harness.Long(t, "waits for reloads")
 	const (
@@ -88,8 +89,9 @@ func TestReloadIsRefusedWhoseTestsFail(t *testing.T) {
 	harness.ReplaceFile(t, file, []byte(good))
 	tests := strings.TrimSuffix(file, ".rego") + "_test.rego"
 	harness.ReplaceFile(t, tests, []byte(test))
-	g := harness.StartHTTP(t, harness.ScriptedServer("box")+
-		fmt.Sprintf("[policy]\nfiles = [%q]\ntests = true\n", filepath.Dir(file)))
+	config := harness.ScriptedServer("box") +
+		fmt.Sprintf("[policy]\nfiles = [%q]\ntests = true\n", filepath.Dir(file))
+	g := harness.StartHTTP(t, config)
 	g.WaitForLog("policies active", 1)
 	c := g.Client("2025-11-25")
 	wantDenied := func(when string) {
@@ -99,8 +101,25 @@ func TestReloadIsRefusedWhoseTestsFail(t *testing.T) {
 		}
 	}
 	harness.ReplaceFile(t, file, []byte(bad))
-	g.WaitForLog("mine_test.rego:5: the test gatekit.mine_test.test_log_is_denied fails", 1)
+	const failure = "mine_test.rego:5: the test gatekit.mine_test.test_log_is_denied fails"
+	g.WaitForLog(failure, 1)
 	wantDenied("with a policy whose test fails")
+	harness.WaitUntilAtMost(t, "missing records of the refused reload", 0, func() int {
+		if slices.ContainsFunc(g.Records(), func(r harness.Record) bool {
+			return r.Action == "reload" && r.Reason == "refused" &&
+				strings.Contains(r.Error, failure)
+		}) {
+			return 0
+		}
+		return 1
+	})
+	starting := harness.Prepare(t, config)
+	starting.Cmd.Stdin = strings.NewReader("")
+	if err := starting.Cmd.Run(); err == nil ||
+		!strings.Contains(starting.Stderr.String(), failure) {
+		t.Errorf("the start ended with %v: %s, want an error with %q", err, starting.Stderr,
+			failure)
+	}
 
 	// A corrected test is enough for the reload.
 	harness.ReplaceFile(t, tests, []byte(strings.Replace(test, `"log"}`, `"lag"}`, 1)))

@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,19 +26,23 @@ const (
 	consoleLongest = 5_000  // records after the list that are searched for the ends of its calls
 )
 
-// Bounds of the calls that a viewer follows. They bound the costs of a viewer, whatever the traffic
-// is.
+// Bounds of the calls that a viewer follows. They bound the costs of the viewers, whatever the
+// traffic is. Reading a record and rendering its line costs about the same for each viewer, so
+// the viewers share the bounds of a few.
 const (
+	followShared  = 4 // viewers that have the bounds below; more viewers share those of four
 	followPoll    = 500 * time.Millisecond
 	followRecords = 100   // records that are read in a second, on average
 	followBurst   = 1_000 // records that are read at once after a quiet time
-	followOverlap = 2_000 // records before the last one that are read again after an interruption
+	// records before the last one that are read again after an interruption; the viewers share them
+	followOverlap = 2_000
 )
 
 // consoleTraffic implements console.Traffic.
 type consoleTraffic struct {
 	file      string        // of the audit log
 	committed func() uint64 // seq of the last record that may be read
+	viewers   atomic.Int64  // calls of Follow that have not returned
 }
 
 // Calls implements console.Traffic.
@@ -76,23 +81,27 @@ func (t *consoleTraffic) Calls(ctx context.Context, expression string,
 }
 
 // Follow implements console.Traffic. Each viewer reads the log by itself, so following costs
-// nothing when nobody looks, and the calls of other viewers do not matter.
+// nothing when nobody looks. The more viewers there are, the more records each of them skips.
 func (t *consoleTraffic) Follow(ctx context.Context, expression string, after uint64,
 	send func(console.NewCalls) error) error {
 	filter, _, err := parseFilter(expression)
 	if err != nil {
 		return err
 	}
+	viewers := t.viewers.Add(1)
+	defer t.viewers.Add(-1)
 	after = min(after, t.committed())
 	// The calls that are open now began before. They are read again from their beginning.
-	from := after + 1 - min(after, followOverlap)
+	overlap := max(followOverlap/uint64(viewers), followRecords)
+	from := after + 1 - min(after, overlap)
 	skipped := uint64(0)
-	if now := t.committed(); now > after+followOverlap { // after a long interruption
+	if now := t.committed(); now > after+overlap { // after a long interruption
 		from = now - followRecords + 1
 		skipped = from - after - 1
 	}
 	allowance := rate.NewLimiter(followRecords, followBurst)
 	for ctx.Err() == nil {
+		t.shareAllowance(allowance)
 		through, err := t.followFrom(ctx, filter, from, skipped, allowance, send)
 		if err != nil {
 			return err
@@ -108,6 +117,13 @@ func (t *consoleTraffic) Follow(ctx context.Context, expression string, after ui
 	return nil
 }
 
+// shareAllowance sets the allowance of one viewer to its share.
+func (t *consoleTraffic) shareAllowance(allowance *rate.Limiter) {
+	viewers := max(int(t.viewers.Load()), followShared)
+	allowance.SetLimit(rate.Limit(followRecords*followShared) / rate.Limit(viewers))
+	allowance.SetBurst(followBurst * followShared / viewers)
+}
+
 // followFrom sends calls until the records are written faster than they are read. It returns the
 // seq of the last record that it has read.
 func (t *consoleTraffic) followFrom(ctx context.Context, filter *query.Filter, from,
@@ -118,6 +134,7 @@ func (t *consoleTraffic) followFrom(ctx context.Context, filter *query.Filter, f
 	through = t.committed()
 	reader := &audit.Reader{File: t.file, From: from, Seek: true, Poll: followPoll,
 		Limit: func() uint64 {
+			t.shareAllowance(allowance)
 			now := t.committed()
 			if allowance.AllowN(time.Now(), int(now-through)) {
 				through = now

@@ -127,8 +127,8 @@ func parseAskingModel(concepts, weights string) (*askingModel, error) {
 	for line := range strings.Lines(weights) {
 		line = strings.TrimSuffix(line, "\n")
 		i := strings.LastIndexByte(line, ' ')
-		if i < 0 {
-			return nil, fmt.Errorf("asking_weights.txt: %q has no weight", line)
+		if i < 1 {
+			return nil, fmt.Errorf("asking_weights.txt: %q is not a feature with a weight", line)
 		}
 		n, err := strconv.ParseInt(line[i+1:], 10, 16)
 		if err != nil {

@@ -19,7 +19,9 @@ func TestBrokenAskingTablesAreRejected(t *testing.T) {
 		{"PASS password,,x", "", "empty word"},
 		{"PASS password", "m PASS x", "invalid syntax"},
 		{"PASS password", "m PASS 99999", "out of range"},
-		{"PASS password", "PASS", "has no weight"},
+		{"PASS password", "PASS", "is not a feature with a weight"},
+		{"PASS password", " 5", "is not a feature with a weight"},
+		{"PASS password", "a 5", ""},
 	} {
 		_, err := parseAskingModel(c.concepts, c.weights)
 		if c.want == "" && err != nil ||

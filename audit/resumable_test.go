@@ -163,3 +163,16 @@ func TestResumableVerificationFindsOtherCheckpoint(t *testing.T) {
 		t.Error("the checkpoint of another log is accepted")
 	}
 }
+
+// The hash that the tree has for a record tells a changed record from the one after it.
+func TestResumableVerificationNamesChangedRecordOfSecondTile(t *testing.T) {
+	e := newSignedLog(t, 260)
+	v := &audit.ResumableVerification{Verification: audit.Verification{File: e.file}}
+	continued(t, v, 260)
+	e.write(50)
+	seq, _ := e.change("reason 27\"")
+	_, _, err := v.Continue(t.Context())
+	if found, ok := errors.AsType[*audit.RecordError](err); !ok || found.Seq != seq {
+		t.Errorf("error %v, want a *RecordError for record %d", err, seq)
+	}
+}

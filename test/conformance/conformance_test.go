@@ -66,11 +66,11 @@ func TestServerScenarios(t *testing.T) {
 		t.Run(era.revision, func(t *testing.T) {
 			t.Parallel()
 			names := requiredScenarios(t, era.revision, "server", era.server)
-			run := func(url string) verdicts {
+			run := func(url string, env ...string) verdicts {
 				out := t.TempDir()
 				// The exit code of the suite is ignored: it also fails if a scenario fails that is
 				// not required. The test reads the suite's files.
-				runSuite(t, nil, "server", "--url", url, "--requirements", era.revision, "-o", out)
+				runSuite(t, env, "server", "--url", url, "--requirements", era.revision, "-o", out)
 				return readVerdicts(t, out, "server-")
 			}
 			direct := run(startEverythingServer(t, era.everythingServer))
@@ -80,6 +80,10 @@ func TestServerScenarios(t *testing.T) {
 					wantNoRegressions(t, names, direct, run(url))
 				})
 			}
+			t.Run("with a bearer on the listener", func(t *testing.T) {
+				url, env := startGatekitWithBearer(t, upstreams[0].table(t, era.everythingServer))
+				wantNoRegressions(t, names, direct, run(url, env...))
+			})
 			t.Run("one of two servers, each with its prefix", func(t *testing.T) {
 				var tables []string
 				for _, up := range upstreams {

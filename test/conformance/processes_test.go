@@ -4,16 +4,19 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"gatekit/audit"
 	"gatekit/test/peers"
+	"gatekit/transport/auth"
 )
 
 // process is a server in another process.
@@ -118,6 +121,25 @@ func startGatekit(t *testing.T, tables ...string) string {
 		checkAuditLog(t, dir)
 	})
 	return "http://" + address + "/mcp"
+}
+
+// startGatekitWithBearer starts gatekit with a listener that wants a token, in front of a server. It
+// returns gatekit's URL and the variables with which the suite sends the token.
+func startGatekitWithBearer(t *testing.T, table string) (url string, env []string) {
+	t.Helper()
+	token, digest := auth.NewStaticToken("suite")
+	url = startGatekit(t, fmt.Sprintf("%s\n[listen.auth.token.suite]\nsha256 = \"%x\"\n", table,
+		digest))
+	r, err := http.Post(url, "application/json", strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Body.Close()
+	if r.StatusCode != http.StatusUnauthorized {
+		t.Errorf("without the token, got status %d; want 401", r.StatusCode)
+	}
+	return url, []string{"GATEKIT_CONFORMANCE_TOKEN=" + token, "NODE_OPTIONS=--import " +
+		filepath.Join(peers.Top(), "test", "conformance", "bearer.mjs")}
 }
 
 // checkAuditLog fails the test unless the audit log in dir is valid and has records of both

@@ -7,7 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"gatekit/audit"
 )
@@ -174,5 +176,62 @@ func TestResumableVerificationNamesChangedRecordOfSecondTile(t *testing.T) {
 	_, _, err := v.Continue(t.Context())
 	if found, ok := errors.AsType[*audit.RecordError](err); !ok || found.Seq != seq {
 		t.Errorf("error %v, want a *RecordError for record %d", err, seq)
+	}
+}
+
+// TestResumableVerificationGoesOnAfterExpiredRecords verifies a log from which records expired
+// before they were verified.
+func TestResumableVerificationGoesOnAfterExpiredRecords(t *testing.T) {
+	e := newSignedLog(t, 200)
+	v := &audit.ResumableVerification{Verification: audit.Verification{File: e.file}}
+	continued(t, v, 200)
+	l := open(e, audit.Options{File: e.file, SegmentBytes: 16 << 10, AnchorFile: e.anchorFile(),
+		Keep: audit.Retention{Files: 2}})
+	for range 600 {
+		record(e, l, event("reason"))
+	}
+	for range 1000 { // a goroutine of the log removes the segments
+		if left, err := audit.Segments(e.file); err != nil || len(left) <= 3 {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range []*audit.ResumableVerification{v,
+		{Verification: audit.Verification{File: e.file}}} {
+		result, complete, err := v.Continue(t.Context())
+		if err != nil || !complete || result.First <= 201 || result.Last < 800 {
+			t.Errorf("Continue: %+v, complete %v, error %v; want records after the first 201",
+				result, complete, err)
+		}
+	}
+}
+
+// TestResumableVerificationFindsOtherTreeOfEqualSize replaces the checkpoint by one of other
+// records that is signed with the same key.
+func TestResumableVerificationFindsOtherTreeOfEqualSize(t *testing.T) {
+	e := newSignedLog(t, 100)
+	other := &signedLog{T: t, file: filepath.Join(t.TempDir(), filepath.Base(e.file)),
+		content: map[string][]byte{}}
+	if err := os.CopyFS(filepath.Dir(other.file), os.DirFS(filepath.Dir(e.file))); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(other.file+".key", 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e.write(100)
+	other.write(60)
+	other.write(40)
+	v := &audit.ResumableVerification{Verification: audit.Verification{File: e.file}}
+	continued(t, v, 200)
+	if err := os.WriteFile(filepath.Join(e.file+".tree", "checkpoint"),
+		readFile(t, filepath.Join(other.file+".tree", "checkpoint")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err := v.Continue(t.Context())
+	if err == nil || strings.Contains(err.Error(), "another log") {
+		t.Errorf("error %v, want one about another tree", err)
 	}
 }

@@ -68,10 +68,10 @@ func TestRemovalOfTheStopFileDoesNotResume(t *testing.T) {
 		if !isStopped() {
 			t.Error("the removal of the file ended the stop")
 		}
+		cancel()
+		running.Wait()
 		if want := []string{"stop_traffic"}; !slices.Equal(record.actions, want) {
 			t.Errorf("the log has the actions %q, want %q", record.actions, want)
 		}
-		cancel()
-		running.Wait()
 	})
 }

@@ -123,8 +123,8 @@ func startGatekit(t *testing.T, tables ...string) string {
 	return "http://" + address + "/mcp"
 }
 
-// startGatekitWithBearer starts gatekit with a listener that wants a token, in front of a server. It
-// returns gatekit's URL and the variables with which the suite sends the token.
+// startGatekitWithBearer starts gatekit with a listener that wants a token, in front of a server.
+// It returns gatekit's URL and the variables with which the suite sends the token.
 func startGatekitWithBearer(t *testing.T, table string) (url string, env []string) {
 	t.Helper()
 	token, digest := auth.NewStaticToken("suite")

@@ -77,11 +77,13 @@ func Client(o Options) (*http.Client, error) {
 	}
 	dialer := Dialer(networks, o.Timeout, o.Resolver)
 	g.base = &http.Transport{
-		DialContext:            dialer.DialContext,
-		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: o.RootCAs},
-		TLSHandshakeTimeout:    o.Timeout,
-		MaxIdleConns:           4,
-		IdleConnTimeout:        30 * time.Second,
+		DialContext:         dialer.DialContext,
+		TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: o.RootCAs},
+		TLSHandshakeTimeout: o.Timeout,
+		MaxIdleConns:        4,
+		// Many servers close a connection that was idle for 5 s. A POST that meets this close fails,
+		// and is not sent again.
+		IdleConnTimeout:        2 * time.Second,
 		MaxResponseHeaderBytes: 64 << 10,
 		DisableCompression:     true,
 	}

@@ -81,7 +81,7 @@ func Client(o Options) (*http.Client, error) {
 		TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: o.RootCAs},
 		TLSHandshakeTimeout: o.Timeout,
 		MaxIdleConns:        4,
-		// Many servers close a connection that was idle for 5 s. A POST that meets this close fails,
+		// Many servers close a connection that was idle for 5 s. A POST that meets this fails,
 		// and is not sent again.
 		IdleConnTimeout:        2 * time.Second,
 		MaxResponseHeaderBytes: 64 << 10,

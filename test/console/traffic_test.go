@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -298,6 +300,12 @@ func TestRecordPageExplainsAndProves(t *testing.T) {
 	b.run(chromedp.Click(chromedp.CSS("#explain")))
 	b.awaitText("the policies decided deny; today, nobody can tell")
 	b.awaitText("tools/readonly")
+	harness.WaitUntilAtMost(t, "records without a checkpoint", 0, func() int {
+		text, _ := os.ReadFile(filepath.Join(g.Dir, "audit.jsonl.tree", "checkpoint"))
+		lines := strings.Split(string(text), "\n")
+		covered, _ := strconv.Atoi(lines[min(1, len(lines)-1)])
+		return len(g.Records()) - covered
+	})
 	b.run(chromedp.Click(chromedp.CSS("#prove")))
 	b.awaitText("is in the log: a signed checkpoint over")
 	b.awaitText("c2sp.org/tlog-proof@v1")

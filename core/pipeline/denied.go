@@ -116,7 +116,8 @@ func (d *DeniedError) request() *mcp.Message {
 }
 
 func (d *DeniedError) replacement(answer *mcp.Message) Passed {
-	return Passed{m: stampAnswer(d.Message, answer), denial: d, by: d.by}
+	return Passed{m: stampAnswer(d.Message, answer), denial: d, by: d.by,
+		record: d.RecordNumber, decision: d.Action}
 }
 
 // data returns {"gatekit":{…}}, the data of the error. It has the details that the client may know.

@@ -23,6 +23,8 @@ type Options struct {
 	Allowances            Allowances       // interventions without effect; nil is none
 	Workers               *workers.Pool    // runs the inspections; nil uses new goroutines
 	Stops                 *stop.Gate       // messages that an operator has stopped; nil is none
+	Receipts              ReceiptSigner    // signs receipts for results of tools; nil is none
+	PolicyRevision        string           // of the policies, for receipts; "" without policies
 }
 
 // Pipeline inspects and records messages. Only its [RecordableNames], [HiddenItems] and
@@ -176,7 +178,7 @@ func (p *Pipeline) finish(ctx context.Context, o Outcome, answer *mcp.Message,
 			Err: fmt.Errorf("record the outcome: %w", err), options: p.options, by: p}
 	}
 	if d == nil {
-		return Passed{m: o.After, by: p}, nil
+		return Passed{m: o.After, by: p, record: seq, decision: o.Action}, nil
 	}
 	d.by = p
 	d.Message, d.RecordNumber, d.options, d.fullyInspected = o.Before, seq, p.options,
@@ -373,10 +375,10 @@ func (p *Pipeline) passOwn(ctx context.Context, m *mcp.Message, quotes bool) Pas
 	case m.CarriesInput:
 		o.Action, o.Reason = "park", "waiting for the client's answers"
 	}
-	_, err := p.record(ctx, o)
+	seq, err := p.record(ctx, o)
 	switch {
 	case err == nil:
-		return Passed{m: m, by: p}
+		return Passed{m: m, by: p, record: seq, decision: o.Action}
 	case m.Kind == mcp.Response || m.Kind == mcp.Error:
 		return Passed{by: p,
 			m: stampAnswer(m, mcp.NewError(m.ID(), mcp.CodeDenied, refusedByPolicy, nil))}

@@ -54,6 +54,7 @@ type maintenance struct {
 	mu                sync.Mutex
 	tree              *tree
 	signedSize        int64       // size of the last checkpoint
+	signedRoot        tlog.Hash   // root hash of the last checkpoint
 	fileEnd           FileEnd     // of the file with the last record
 	newFile           bool        // the next record is the first of a file
 	timer             *time.Timer // nil until start is called
@@ -135,7 +136,7 @@ func newMaintenance(l *Log, o Options,
 			return nil, nil, fmt.Errorf("write the checkpoint: %w", err)
 		}
 	}
-	m.origin, m.signedSize = continued.Origin, continued.Size
+	m.origin, m.signedSize, m.signedRoot = continued.Origin, continued.Size, continued.Root
 	m.fileEnd, m.newFile = end.file, end.size == 0
 	if b, err := readFile(originFile(m.dir)); err != nil || string(b) != m.origin+"\n" {
 		if err := atomicfile.Write(originFile(m.dir), []byte(m.origin+"\n")); err != nil {
@@ -361,7 +362,7 @@ func (m *maintenance) checkpoint() error {
 	}
 	m.mu.Lock()
 	m.tree.fullTiles = append([]tile(nil), m.tree.fullTiles[len(full):]...)
-	m.signedSize = size
+	m.signedSize, m.signedRoot = size, c.Root
 	m.mu.Unlock()
 	if grown {
 		m.queueAnchor(c.Note)

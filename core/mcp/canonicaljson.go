@@ -55,13 +55,12 @@ func isDouble(text string) bool {
 }
 
 // decimal returns the digits of a JSON number without leading and trailing zeros, and the power of
-// ten by which they are multiplied. The digits of zero are "". The exponent is wrong if it does not
-// fit an int, but then no double can hold the number.
+// ten by which 0.DIGITS is multiplied. The digits of zero are "". The exponent is wrong if it does
+// not fit an int, but then no double can hold the number.
 func decimal(text string) (digits string, exponent int) {
 	mantissa, power, _ := strings.Cut(strings.ToLower(strings.TrimPrefix(text, "-")), "e")
 	exponent, _ = strconv.Atoi(power)
 	whole, fraction, _ := strings.Cut(mantissa, ".")
 	all := strings.TrimLeft(whole+fraction, "0")
-	digits = strings.TrimRight(all, "0")
-	return digits, exponent - len(fraction) + len(all) - len(digits)
+	return strings.TrimRight(all, "0"), exponent - len(fraction) + len(all)
 }

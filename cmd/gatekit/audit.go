@@ -16,6 +16,6 @@ gatekit wrap, in gatekit/audit in your state folder. FILE may be a folder or a p
 logs by time.`,
 	}
 	c.AddCommand(p.auditShow(), p.auditStats(), p.auditExport(), p.auditVerify(), p.auditProve(),
-		p.auditVerifyProof(), p.auditKey(), p.auditHash())
+		p.auditVerifyProof(), p.auditVerifyReceipt(), p.auditKey(), p.auditHash())
 	return group(c)
 }

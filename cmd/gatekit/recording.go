@@ -27,6 +27,7 @@ type recording struct {
 	sinks     *sinks
 	audit     *audit.Log
 	file      string             // of the audit log
+	receipts  bool               // [audit] receipts, which changes only at a restart
 	recorder  pipeline.Recorder  // writes to the audit log, and counts for telemetry
 	events    *pipeline.Pipeline // records events, which are not messages
 	started   bool               // the start was recorded, so the stop must be recorded, too
@@ -96,7 +97,7 @@ func (r *recording) openAuditLog(c config.Audit) (err error) {
 	if err != nil {
 		return err
 	}
-	r.file = c.File
+	r.file, r.receipts = c.File, c.Receipts
 	r.recorder = &hiddenItemLogger{Recorder: maskedRecorder{r.audit, r.masked}, log: r.log}
 	if r.telemetry != nil {
 		r.recorder = r.telemetry.Recorder(r.recorder)

@@ -102,13 +102,27 @@ func (g *gateway) newPipeline(a *activeConfig) *pipeline.Pipeline {
 		stages = append(stages, pipeline.StageConfig{Name: policyStage, Stage: a.policies.logged,
 			Timeout: policyTimeout})
 	}
+	receipts, revision := g.receipts(a)
 	return pipeline.New(g.recording.recorder,
 		pipeline.Options{IncludeReasons: a.config.Deny.Reasons,
+			Receipts: receipts, PolicyRevision: revision,
 			DenyToolCallsAsResult: a.config.Deny.ToolCalls == "result", RecordableNames: &g.names,
 			HiddenItems: &g.hidden, RedactedValues: &g.redacted,
 			Allowances: g.allowances(a.config), Workers: g.workers,
 			Stops: &g.stops.Gate},
 		stages...)
+}
+
+// receipts returns the signer of receipts and the revision of the policies. Both are zero if the
+// configuration asks for no receipts.
+func (g *gateway) receipts(a *activeConfig) (pipeline.ReceiptSigner, string) {
+	if !g.recording.receipts {
+		return nil, ""
+	}
+	if a.policies.stage == nil {
+		return g.recording.audit, ""
+	}
+	return g.recording.audit, a.policies.stage.Digest()
 }
 
 // logPolicies logs which policies are active, and warns when they are not enforced.

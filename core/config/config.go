@@ -341,6 +341,11 @@ type Audit struct {
 	// and the last one when Gatekit stops. Default: none.
 	Anchor string `toml:"anchor"`
 
+	// Receipts adds a signed receipt to the _meta of each result of a tool: what was called, what
+	// came back, the decision and its record. gatekit audit verify-receipt verifies it. Default:
+	// false.
+	Receipts bool `toml:"receipts"`
+
 	// Sinks holds the sinks that records are sent to after they are in the log. Default: none.
 	Sinks []Sink `toml:"sink"`
 }

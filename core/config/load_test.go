@@ -891,6 +891,7 @@ func TestTheExampleShowsTheDefaults(t *testing.T) {
 		{"policy.tests", example.Policy.Tests, bare.Policy.Tests},
 		{"audit.bodies", example.Audit.Bodies, bare.Audit.Bodies},
 		{"audit.durability", example.Audit.Durability, bare.Audit.Durability},
+		{"audit.receipts", example.Audit.Receipts, bare.Audit.Receipts},
 		{"audit.segment_bytes", example.Audit.SegmentBytes, bare.Audit.SegmentBytes},
 		{"deny", example.Deny, bare.Deny},
 		{"limits", example.Limits, bare.Limits},

@@ -46,7 +46,12 @@ type Call struct {
 // an error or a denial. When the call was cancelled, by ctx or by a notifications/cancelled, the
 // answer is the zero Passed: the client gets no answer. When the call was cancelled before Run, no
 // server gets the request.
-func (call *Call) Run(ctx context.Context) (answer pipeline.Passed) {
+func (call *Call) Run(ctx context.Context) pipeline.Passed {
+	return call.withReceipt(call.run(ctx))
+}
+
+// run is Run without the receipt.
+func (call *Call) run(ctx context.Context) (answer pipeline.Passed) {
 	// The call has a context of its own: when the client's context ends, abandon must still notify
 	// the server.
 	clientContext := ctx

@@ -158,7 +158,7 @@ function isDouble(text) {
     /[.eE]/.test(text) && digits.length <= 17;
 }
 
-// decimal returns the digits of a number without zeros at the ends, and the power of ten of 0.DIGITS.
+// decimal returns the digits of a number without outer zeros, and a power of ten (0.DIGITS).
 function decimal(text) {
   const [mantissa, power = "0"] = text.toLowerCase().replace("-", "").split(/e(.*)/s);
   const [whole, fraction = ""] = mantissa.split(".");

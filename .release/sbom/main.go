@@ -50,7 +50,12 @@ func run(binary, name string) error {
 	if err != nil {
 		return fmt.Errorf("read the modules of %s: %w", binary, err)
 	}
-	made, err := scan(binary, info)
+	content, err := os.ReadFile(binary)
+	if err != nil {
+		return err
+	}
+	id := uuid.NewHash(sha256.New(), uuid.Nil, content, 8).String()
+	made, err := scan(binary, id, info)
 	if err != nil {
 		return fmt.Errorf("scan %s: %w", binary, err)
 	}
@@ -64,11 +69,6 @@ func run(binary, name string) error {
 	if err != nil {
 		return err
 	}
-	content, err := os.ReadFile(binary)
-	if err != nil {
-		return err
-	}
-	id := uuid.NewHash(sha256.New(), uuid.Nil, content, 8).String()
 	for _, f := range []struct {
 		file    string
 		encoder sbom.FormatEncoder
@@ -91,8 +91,8 @@ func run(binary, name string) error {
 	return nil
 }
 
-// scan returns syft's list of the modules in a binary.
-func scan(binary string, info *buildinfo.BuildInfo) (*sbom.SBOM, error) {
+// scan returns syft's list of the modules in a binary. The document names the binary by id.
+func scan(binary, id string, info *buildinfo.BuildInfo) (*sbom.SBOM, error) {
 	src, err := filesource.New(filesource.Config{Path: binary,
 		Alias: source.Alias{Name: "gatekit", Version: info.Main.Version}})
 	if err != nil {
@@ -110,10 +110,19 @@ func scan(binary string, info *buildinfo.BuildInfo) (*sbom.SBOM, error) {
 	if err != nil && len(packages) == 0 {
 		return nil, err
 	}
+	described := src.Describe()
+	// The folder of the binary must not be in the documents.
+	described.ID = id
+	file, ok := described.Metadata.(source.FileMetadata)
+	if !ok {
+		return nil, fmt.Errorf("syft describes the binary by a %T", described.Metadata)
+	}
+	file.Path = filepath.Base(binary)
+	described.Metadata = file
 	return &sbom.SBOM{
 		Artifacts:     sbom.Artifacts{Packages: pkg.NewCollection(packages...)},
 		Relationships: relationships,
-		Source:        src.Describe(),
+		Source:        described,
 		Descriptor:    sbom.Descriptor{Name: "syft", Version: syftVersion()},
 	}, nil
 }

@@ -62,6 +62,9 @@ var allowedImports = map[string][]string{
 	// the stops of an operator, which the pipeline asks before a message moves
 	"core/stop":  {"core/display", "core/mcp", "core/privatefiles"},
 	"core/tasks": {},
+	// what several replicas know together; sharedtest is the suite of its stores
+	"core/shared":            {},
+	"core/shared/sharedtest": {"core/shared"},
 	"core/proxy": {"core/identity", "core/backoff", "core/display", "core/mcp", "core/pipeline",
 		"core/stop", "core/tasks", "core/uris"},
 	"core/taskgroup": {},
@@ -132,7 +135,7 @@ var allowedImports = map[string][]string{
 // allowedInTests lists the packages that every test file may import, too. These are the fakes, the
 // authorization server, principals, the test suite for plugins, policies, the policy bundles for
 // tests, and the SDK, with which a test binary serves plugins.
-var allowedInTests = []string{"test/mcptest", "test/downstreamtest", "test/upstreamtest",
+var allowedInTests = []string{"core/shared", "core/shared/sharedtest", "test/mcptest", "test/downstreamtest", "test/upstreamtest",
 	"test/issuertest", "core/identity", "plugins/sdk", "plugins/sdk/sdktest", "policies",
 	"test/bundles"}
 

@@ -14,9 +14,10 @@
 //   - An error that matches [ErrUnavailable] says nothing about what happened: the call may have
 //     been carried out, and its answer may be lost. The caller has to deny what depends on it, and
 //     must not repeat a call that may not happen twice.
-//   - An error that matches [ErrLost] means that the store has forgotten everything, although it
-//     must not: somebody emptied it, or it started without its data. The call changed nothing. The
-//     next call uses the store as it is now. [Store.Lost] tells since when.
+//   - An error that matches [ErrLost] means that the store has forgotten what it must not, all or a
+//     part of it: somebody emptied it, it started without its data, or a copy took over that did
+//     not have the last changes. The call changed nothing. The next call uses the store as it is
+//     now. [Store.Lost] tells since when.
 //
 // # What others learn from a store
 //

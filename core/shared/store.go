@@ -11,8 +11,8 @@ var (
 	// ErrUnavailable means that the store did not answer as it should. The call may have been
 	// carried out or not.
 	ErrUnavailable = errors.New("shared state is not available")
-	// ErrLost means that the store has forgotten everything. The call changed nothing. The next
-	// call works.
+	// ErrLost means that the store has forgotten what it must not, all or a part of it. The call
+	// changed nothing. The next call works.
 	ErrLost = errors.New("shared state was lost")
 	// ErrChanged means that the value has not the generation that Swap expects. The call changed
 	// nothing.
@@ -29,7 +29,7 @@ const (
 	MaxListed      = 1000     // listed values of one kind
 	MaxLabels      = 1000     // labels of one key
 	MaxCounts      = 4096     // names that are counted for one key
-	MaxBuckets     = 20_000   // seconds in which names were counted in the last minute, for one key
+	MaxBuckets     = 4096     // counts of one second in the last minute, for one key
 	MaxLimits      = 64       // limits of one admission
 	MaxLeases      = 4096     // leases of one limit
 )
@@ -159,8 +159,8 @@ type Change struct {
 	Counts map[string]int // to add to the counts; negative to take back. No count is negative
 	// Minute also counts in the last minute, and returns Tracked.Minute.
 	Minute bool
-	// At takes Counts back from where an earlier change with Minute has counted them; see
-	// Tracked.At. It is 0 for a new count.
+	// At is the second in which Minute counts; 0 means now. To take a count back, it has to be
+	// Tracked.At of the change that counted.
 	At int64
 	// TTL is how long everything known for the key is kept after this change. A change with TTL 0
 	// leaves the time as it is; a new key is then kept for ever.
@@ -173,5 +173,5 @@ type Tracked struct {
 	Counts map[string]int // those that are not 0
 	// Minute has the counts of the last minute, to the next full second.
 	Minute map[string]int
-	At     int64 // when the change was counted; for Change.At
+	At     int64 // the second in which the change was counted; for Change.At
 }

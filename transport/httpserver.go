@@ -59,6 +59,9 @@ type HTTPServerOptions struct {
 	Documents []Document
 	// Pages are served without authentication; nil: none.
 	Pages Pages
+	// Ready returns nil if clients should be sent here. /readyz calls it, for anybody and as often
+	// as it is asked, so Ready must not wait. nil: always.
+	Ready func() error
 
 	Endpoint Endpoint
 	// RecordRefusal is required. It records a request that the HTTPServer refuses.
@@ -151,6 +154,8 @@ type HTTPServer struct {
 	ssePipes map[string]*sseServerPipe // pipes of the 2024-11-05 transport, by session id
 
 	open openRequests
+
+	draining atomic.Bool // set by BeginDrain
 }
 
 // ListenHTTP returns a server that listens on the address. Serve accepts and serves the
@@ -292,7 +297,14 @@ func (s *HTTPServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer s.handlers.Done()
 
+	if s.draining.Load() {
+		w.Header().Set("Connection", "close")
+	}
 	serve, methods := s.handlerAt(r.URL.Path)
+	if probe := s.probeAt(r.URL.Path); probe != nil && serve == nil {
+		s.serveProbe(w, r, probe)
+		return
+	}
 	if !s.hosts.allows(r.Host) {
 		s.refuse(w, r, http.StatusForbidden, hostNotAllowed(r))
 		return

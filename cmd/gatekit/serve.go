@@ -283,6 +283,7 @@ func (g *gateway) listen(c *config.Config,
 	if g.replica != nil {
 		o.Cluster = g.replica
 	}
+	o.Ready = newReadiness(g.canServe).current
 	if o.Documents, err = publicDocuments(c); err != nil {
 		return nil, err
 	}

@@ -55,6 +55,8 @@ func (i *issuer) introspect(ctx context.Context, token string) (claims, error) {
 	}
 	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	request.Header.Set("Accept", "application/json")
+	// A question can be asked twice, so its connection can be kept. An empty value is not sent.
+	request.Header["Idempotency-Key"] = nil
 	// RFC 6749, section 2.3.1
 	request.SetBasicAuth(url.QueryEscape(i.o.Introspect.ID),
 		url.QueryEscape(i.o.Introspect.Secret))

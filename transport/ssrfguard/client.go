@@ -11,6 +11,8 @@
 //   - Only https is used. http is used between programs on this machine, and only if the operator
 //     configured a loopback URL.
 //   - A redirect to another origin is refused, and no proxy is used.
+//   - A request that must not be sent twice, such as a POST with a code or a refresh token, has a
+//     connection of its own. So it never meets a server that closes an idle connection.
 //   - The time for a whole exchange and the size of an answer are bounded.
 package ssrfguard
 
@@ -77,16 +79,16 @@ func Client(o Options) (*http.Client, error) {
 	}
 	dialer := Dialer(networks, o.Timeout, o.Resolver)
 	g.base = &http.Transport{
-		DialContext:         dialer.DialContext,
-		TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: o.RootCAs},
-		TLSHandshakeTimeout: o.Timeout,
-		MaxIdleConns:        4,
-		// Many servers close a connection that was idle for 5 s. A POST that meets this fails,
-		// and is not sent again.
-		IdleConnTimeout:        2 * time.Second,
+		DialContext:            dialer.DialContext,
+		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: o.RootCAs},
+		TLSHandshakeTimeout:    o.Timeout,
+		MaxIdleConns:           4,
+		IdleConnTimeout:        30 * time.Second,
 		MaxResponseHeaderBytes: 64 << 10,
 		DisableCompression:     true,
 	}
+	g.fresh = g.base.Clone()
+	g.fresh.DisableKeepAlives = true
 	return &http.Client{Transport: g, Timeout: o.Timeout, CheckRedirect: checkRedirect}, nil
 }
 
@@ -121,8 +123,9 @@ func checkRedirect(r *http.Request, via []*http.Request) error {
 
 // guard is an http.RoundTripper that checks URLs and bounds answers. Its base checks addresses.
 type guard struct {
-	base     *http.Transport
-	loopback bool // loopback addresses are allowed, and http with them
+	base     *http.Transport // keeps connections
+	fresh    *http.Transport // opens a connection for each request
+	loopback bool            // loopback addresses are allowed, and http with them
 	maxBytes int64
 }
 
@@ -134,12 +137,24 @@ func (g *guard) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
-	response, err := g.base.RoundTrip(r)
+	base := g.base
+	if !canBeRepeated(r) {
+		base = g.fresh
+	}
+	response, err := base.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}
 	response.Body = &limitedBody{ReadCloser: response.Body, left: g.maxBytes}
 	return response, nil
+}
+
+// canBeRepeated reports whether net/http sends the request again if the server closes an idle
+// connection while the request is sent. The client cannot know whether the server has read it, so
+// net/http does not repeat a POST unless its header has the key Idempotency-Key.
+func canBeRepeated(r *http.Request) bool {
+	_, isIdempotent := r.Header["Idempotency-Key"]
+	return isIdempotent || r.Method == http.MethodGet || r.Method == http.MethodHead
 }
 
 // CloseIdleConnections closes the connections that are not in use.

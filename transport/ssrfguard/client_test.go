@@ -1,6 +1,7 @@
 package ssrfguard_test
 
 import (
+	"bufio"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -393,5 +395,84 @@ func TestAnswersAreBounded(t *testing.T) {
 func TestInvalidConfiguredURLIsAnError(t *testing.T) {
 	if _, err := ssrfguard.Client(ssrfguard.Options{Configured: "https://[::1"}); err == nil {
 		t.Error("got a client, want an error")
+	}
+}
+
+// closing starts a server that answers the first request of each connection, and closes the
+// connection at the first byte of the second one. It counts the requests that it answers, and the
+// connections that it closes.
+func closing(t *testing.T) (url string, answered, closed *atomic.Int32) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var connections sync.WaitGroup
+	t.Cleanup(func() { l.Close(); connections.Wait() })
+	answered, closed = new(atomic.Int32), new(atomic.Int32)
+	connections.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			connections.Go(func() {
+				defer c.Close()
+				in := bufio.NewReader(c)
+				r, err := http.ReadRequest(in)
+				if err != nil {
+					return
+				}
+				io.Copy(io.Discard, r.Body)
+				answered.Add(1)
+				io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+				if _, err := in.Peek(1); err == nil {
+					closed.Add(1)
+				}
+			})
+		}
+	})
+	return "http://" + l.Addr().String(), answered, closed
+}
+
+// A server may close an idle connection just when a request is sent on it. The request cannot be
+// sent again if it has a code or a refresh token.
+func TestServerThatClosesAConnectionLosesNoRequest(t *testing.T) {
+	for _, tt := range []struct {
+		name, method string
+		header       http.Header
+		wantClosed   int32 // connections that were used again
+	}{
+		{"with a code", http.MethodPost, http.Header{}, 0},
+		{"can be repeated", http.MethodPost, http.Header{"Idempotency-Key": nil}, 1},
+		{"metadata", http.MethodGet, http.Header{}, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			url, answered, closed := closing(t)
+			client, err := ssrfguard.Client(ssrfguard.Options{Configured: url})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer client.CloseIdleConnections()
+			for i := range 2 {
+				r, err := http.NewRequest(tt.method, url, strings.NewReader("code=1"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.Header = tt.header
+				answer, err := client.Do(r)
+				if err != nil {
+					t.Fatalf("request %d: got error %v, want an answer", i+1, err)
+				}
+				io.Copy(io.Discard, answer.Body)
+				answer.Body.Close()
+			}
+			client.CloseIdleConnections()
+			if answered, closed := answered.Load(), closed.Load(); answered != 2 ||
+				closed != tt.wantClosed {
+				t.Errorf("%d requests were answered and %d connections closed, want 2 and %d",
+					answered, closed, tt.wantClosed)
+			}
+		})
 	}
 }

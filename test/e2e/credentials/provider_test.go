@@ -100,7 +100,7 @@ func (p *provider) check(token, resource string) (*auth.TokenInfo, error) {
 	}
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	r.SetBasicAuth("server", "server")
-	r.Close = true // a POST on a connection that the provider closes when idle could fail
+	r.Header["Idempotency-Key"] = nil // ask again if the provider closes an idle connection
 	answer, err := http.DefaultClient.Do(r)
 	if err != nil {
 		return nil, err

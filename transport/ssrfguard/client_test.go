@@ -399,8 +399,8 @@ func TestInvalidConfiguredURLIsAnError(t *testing.T) {
 }
 
 // closing starts a server that answers the first request of each connection, and closes the
-// connection at the first byte of the second one. It counts the requests that it answers, and the
-// connections that it closes.
+// connection at the first byte of the second one. It counts the answered requests and the closed
+// connections.
 func closing(t *testing.T) (url string, answered, closed *atomic.Int32) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -60,6 +60,12 @@ func (c *Case) LosesState() bool {
 		slices.Contains([]string{"initialize", "roots/list"}, c.Message.Method)
 }
 
+// lacksRequest reports whether the case is the record of a response, and its request is not known.
+func (c *Case) lacksRequest() bool {
+	return !c.IsEvent && c.Seq != 0 && c.Message.Request == nil &&
+		(c.Message.Kind == mcp.Response || c.Message.Kind == mcp.Error)
+}
+
 // caseState is the part of a session's state that a case contains. If a member is nil, the session
 // keeps its own value.
 type caseState struct {
@@ -434,33 +440,6 @@ func message(kind string, id jsontext.Value, method, body string,
 	return mcp.Parse(append(b, '}'))
 }
 
-// RequestMatcher sets Message.Request of each response among consecutive cases. It also sets the
-// principal of the response: the audit log has the scopes only in the record of the request. The
-// zero value is ready to use.
-type RequestMatcher struct{ requests map[string]*mcp.Message }
-
-// Add adds the next case, and sets its request when the case is a response.
-func (rm *RequestMatcher) Add(c *Case) {
-	if c.IsEvent || c.exchange == "" {
-		return
-	}
-	m := c.Message
-	key := strings.Join([]string{m.Principal.ID(), m.Session, c.exchange, m.Method, m.Server},
-		"\x00")
-	switch {
-	case m.Kind == mcp.Request && !c.BodyMissing:
-		if rm.requests == nil {
-			rm.requests = map[string]*mcp.Message{}
-		}
-		rm.requests[key] = m
-	case m.Kind == mcp.Response || m.Kind == mcp.Error:
-		if request := rm.requests[key]; m.Request == nil && request != nil {
-			m.Request, m.Principal = request, request.Principal
-		}
-		delete(rm.requests, key)
-	}
-}
-
 // setState replaces the parts of the session's state that the case contains.
 func (s *session) setState(m *mcp.Message, state caseState, at time.Time) {
 	s.mu.Lock()
@@ -594,13 +573,15 @@ func (s *Stage) UnrecordedPrincipal(c *Case) (names []string, err error) {
 }
 
 // MissingMembers returns the members of the input that rules need, but that are missing because the
-// body of the case is not in the log. It considers only the rules that can hold for the message.
-// If members are missing, the verdict on the case says nothing about the message.
+// log does not have the body of the case, or does not have the request of a response. It considers
+// only the rules that can hold for the message. If members are missing, the verdict on the case
+// says nothing about the message.
 func (s *Stage) MissingMembers(c *Case) (names []string, err error) {
-	if !c.BodyMissing {
+	withoutRequest := c.lacksRequest()
+	if !c.BodyMissing && !withoutRequest {
 		return nil, nil
 	}
-	class := s.selector.classOfMessage(c.Message, true)
+	class := s.selector.classOfMessage(c.Message, c.BodyMissing)
 	if s.selector.comparedValues[schemaMember]["mismatch"] {
 		class[schemaMember] = "mismatch" // it may be one
 	}
@@ -608,11 +589,18 @@ func (s *Stage) MissingMembers(c *Case) (names []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range []string{"params", "result", "error", "request", "item", "items",
-		"schema", "roots"} {
+	missing := []string{"request"}
+	if c.BodyMissing {
+		missing = []string{"params", "result", "error", "request", "item", "items", "schema",
+			"roots"}
+	}
+	for _, name := range missing {
 		if _, ok := q.reads.wants(name); ok {
 			names = append(names, name)
 		}
+	}
+	if !c.BodyMissing {
+		return names, nil
 	}
 	hides, err := s.definitionsNeeded(c)
 	if hides && !slices.Contains(names, "items") {

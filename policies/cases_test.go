@@ -455,6 +455,47 @@ func TestRequestMatcher(t *testing.T) {
 	}
 }
 
+// A RequestMatcher forgets the oldest of too many or too large requests without a response. Then
+// MissingMembers reports the request of the response.
+func TestRequestMatcherForgetsTheOldestRequests(t *testing.T) {
+	s := loaded(t, `deny contains "no" if input.request.n == "one"`)
+	record := func(kind, exchange, body string) *policies.Case {
+		return parsedCase(t, `{"seq":7,"prev":"ab","session":"s","kind":"`+kind+`","method":"ping",`+
+			`"server":"a","exchange":"`+exchange+`","action":"pass","before":{"size":9},`+
+			`"after":{"size":9,"body":`+body+`}}`)
+	}
+	large := `{"n":"` + strings.Repeat("x", 1<<20) + `"}`
+	for name, c := range map[string]struct {
+		later     int
+		body      string
+		forgotten bool
+	}{
+		"as many as are kept":  {99_999, `{}`, false},
+		"one more":             {100_000, `{}`, true},
+		"as large as are kept": {63, large, false},
+		"more bytes":           {64, large, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var matcher policies.RequestMatcher
+			matcher.Add(record("request", "first", `{"n":"one"}`))
+			other := record("request", "other", c.body)
+			for i := range c.later {
+				message, own := *other.Message, *other
+				message.Session, own.Message = fmt.Sprint(i), &message
+				matcher.Add(&own)
+			}
+			response := record("response", "first", `{}`)
+			matcher.Add(response)
+			missing, err := s.MissingMembers(response)
+			if forgotten := response.Message.Request == nil; err != nil ||
+				forgotten != c.forgotten || (len(missing) > 0) != c.forgotten {
+				t.Errorf("forgotten %v, and %q are missing, error %v; want forgotten %v",
+					forgotten, missing, err, c.forgotten)
+			}
+		})
+	}
+}
+
 // For a recorded call, the calls of the last minute are those of the minute before the record.
 func TestReplayCountsCallsOfTheMinute(t *testing.T) {
 	s, err := policies.Load(policies.Options{Rules: []string{"limits/rate"},

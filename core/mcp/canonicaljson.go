@@ -39,7 +39,8 @@ func CanonicalJSON(raw []byte) ([]byte, error) {
 }
 
 // isDouble reports whether a JSON number keeps its value as a double. A program that writes a
-// double in decimal needs at most 17 digits, and not all programs write the shortest form.
+// double in decimal needs at most 17 digits, and not all programs write the shortest form. A whole
+// number must be the double rounded to its digits, so 9007199254740993.0 is none.
 func isDouble(text string) bool {
 	f, err := strconv.ParseFloat(text, 64)
 	digits, exponent := decimal(text)
@@ -49,9 +50,13 @@ func isDouble(text string) bool {
 	if err != nil || f == 0 {
 		return false
 	}
-	shortest, shortestExponent := decimal(strconv.FormatFloat(f, 'e', -1, 64))
-	return digits == shortest && exponent == shortestExponent ||
-		strings.ContainsAny(text, ".eE") && len(digits) <= 17
+	isWritten := func(precision int) bool {
+		written, writtenExponent := decimal(strconv.FormatFloat(f, 'e', precision, 64))
+		return digits == written && exponent == writtenExponent
+	}
+	const shortest = -1
+	return isWritten(shortest) || strings.ContainsAny(text, ".eE") && len(digits) <= 17 &&
+		(exponent < len(digits) || isWritten(len(digits)-1))
 }
 
 // decimal returns the digits of a JSON number without leading and trailing zeros, and the power of

@@ -40,6 +40,8 @@ func TestCanonicalJSONOfRFC8785(t *testing.T) {
 		{"an exponent of zero", `0e99999999999999999999`, `0`},
 		{"zeros at the ends", `0.0010000000000000000000`, `0.001`},
 		{"an integer with an exponent", `-100e-2`, `-1`},
+		{"a whole number with a point", `9007199254740994.0`, `9007199254740994`},
+		{"a whole number of 17 digits with an exponent", `9.9999999999999992e22`, `1e+23`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := mcp.CanonicalJSON([]byte(tt.in))
@@ -53,7 +55,8 @@ func TestCanonicalJSONOfRFC8785(t *testing.T) {
 func TestCanonicalJSONRefuses(t *testing.T) {
 	for _, in := range []string{`9007199254740993`, `[{"a":-9007199254740993}]`, `1e400`, `-1e-400`,
 		`0.100000000000000001`, `1` + strings.Repeat("0", 22) + `1`, `1.2345678901234567891`,
-		`1e-99999999999999999999`, `12345678901234567890`} {
+		`1e-99999999999999999999`, `12345678901234567890`, `9007199254740993.0`,
+		`9007199254740.993e3`, `99999999999999992000000`} {
 		if got, err := mcp.CanonicalJSON([]byte(in)); !errors.Is(err, mcp.ErrNotDouble) {
 			t.Errorf("%s got %s, %v, want ErrNotDouble", in, got, err)
 		}

@@ -30,6 +30,7 @@ type DeniedError struct {
 	Err          error  // the fault, if any: time-out, panic, recorder
 
 	answer         Passed // answer of the stage, if Action is "answer"
+	recordedName   string // Name of Message in the record; "" if the record withholds the name
 	options        Options
 	fullyInspected bool       // fullyInspected of the Outcome
 	stop           *stop.Stop // the stop that denied the message, or nil
@@ -117,7 +118,7 @@ func (d *DeniedError) request() *mcp.Message {
 
 func (d *DeniedError) replacement(answer *mcp.Message) Passed {
 	return Passed{m: stampAnswer(d.Message, answer), denial: d, by: d.by,
-		record: d.RecordNumber, decision: d.Action}
+		record: d.RecordNumber, decision: d.Action, recordedName: d.recordedName}
 }
 
 // data returns {"gatekit":{…}}, the data of the error. It has the details that the client may know.

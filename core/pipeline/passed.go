@@ -9,9 +9,11 @@ type Passed struct {
 	denial      *DeniedError
 	restoration Restoration
 	by          *Pipeline // asked again before the message is written; nil in the zero Passed
-	// number and action of the record of the decision; zero if a stop has replaced the message
-	record   uint64
-	decision string
+	// the number, the action and the name in the record of the decision; all zero if a stop has
+	// replaced the message
+	record       uint64
+	decision     string
+	recordedName string
 }
 
 // Message returns the message, or nil for the zero Passed.

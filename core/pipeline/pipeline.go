@@ -172,15 +172,17 @@ func (p *Pipeline) removeAndInspect(ctx context.Context, o *Outcome) (answer *mc
 // nil.
 func (p *Pipeline) finish(ctx context.Context, o Outcome, answer *mcp.Message,
 	d *DeniedError) (Passed, error) {
-	seq, err := p.record(ctx, p.withhold(o))
+	recorded := p.withhold(o)
+	seq, err := p.record(ctx, recorded)
 	if err != nil {
 		return Passed{}, &DeniedError{Message: o.Before, Stage: "audit", Action: "deny",
 			Err: fmt.Errorf("record the outcome: %w", err), options: p.options, by: p}
 	}
 	if d == nil {
-		return Passed{m: o.After, by: p, record: seq, decision: o.Action}, nil
+		return Passed{m: o.After, by: p, record: seq, decision: o.Action,
+			recordedName: recorded.Before.Name}, nil
 	}
-	d.by = p
+	d.by, d.recordedName = p, recorded.Before.Name
 	d.Message, d.RecordNumber, d.options, d.fullyInspected = o.Before, seq, p.options,
 		o.fullyInspected
 	if hasFindingInName(o.Before, o.Steps) || hasFindingInMethod(o.Before, o.Steps) {
@@ -378,7 +380,7 @@ func (p *Pipeline) passOwn(ctx context.Context, m *mcp.Message, quotes bool) Pas
 	seq, err := p.record(ctx, o)
 	switch {
 	case err == nil:
-		return Passed{m: m, by: p, record: seq, decision: o.Action}
+		return Passed{m: m, by: p, record: seq, decision: o.Action, recordedName: o.Before.Name}
 	case m.Kind == mcp.Response || m.Kind == mcp.Error:
 		return Passed{by: p,
 			m: stampAnswer(m, mcp.NewError(m.ID(), mcp.CodeDenied, refusedByPolicy, nil))}

@@ -11,7 +11,7 @@ import (
 // Receipt describes the result of a tools/call and the decision about it.
 type Receipt struct {
 	Server    string
-	Tool      string            // the server's name of the tool, as in the record
+	Tool      string            // the server's name of the tool, as in the record; may be ""
 	Arguments [sha256.Size]byte // digest of the arguments of the client, in the form of RFC 8785
 	Result    [sha256.Size]byte // digest of mcp.BodyWithoutReceipt, in the form of RFC 8785
 	Policy    string            // Options.PolicyRevision
@@ -27,16 +27,16 @@ type ReceiptSigner interface {
 
 // WithReceipt returns p with a signed receipt in _meta, if p is the result of a tools/call and the
 // pipeline has a ReceiptSigner. For all other messages, and for a result that asks for input, it
-// returns p. arguments are the arguments as the client sent them; empty for none.
+// returns p. request is the call as the client sent it.
 //
 // WithReceipt must be the last change of the result. The outcome was recorded before. If there can
 // be no receipt, the result gets the reason in its place, and the error says why.
-func (p Passed) WithReceipt(arguments []byte) (Passed, error) {
+func (p Passed) WithReceipt(request *mcp.Message) (Passed, error) {
 	if p.by == nil || p.by.options.Receipts == nil || p.m.Kind != mcp.Response ||
 		p.m.Method != "tools/call" || p.m.TextEquals("/resultType", "input_required") {
 		return p, nil
 	}
-	receipt, err := p.signReceipt(arguments)
+	receipt, err := p.signReceipt(request)
 	key := mcp.ReceiptKey
 	if err != nil {
 		key, receipt = mcp.NoReceiptKey, mcp.Quote(err.Error())
@@ -49,13 +49,14 @@ func (p Passed) WithReceipt(arguments []byte) (Passed, error) {
 	return p, err
 }
 
-func (p Passed) signReceipt(arguments []byte) ([]byte, error) {
+func (p Passed) signReceipt(request *mcp.Message) ([]byte, error) {
 	if p.record == 0 {
 		return nil, errors.New("the result has no record")
 	}
-	r := Receipt{Server: p.m.Server, Tool: p.m.Name, Policy: p.by.options.PolicyRevision,
+	r := Receipt{Server: p.m.Server, Tool: p.recordedName, Policy: p.by.options.PolicyRevision,
 		Decision: p.decision, Record: p.record}
-	if len(arguments) == 0 {
+	arguments, ok := request.Get("/arguments")
+	if !ok {
 		arguments = []byte("{}")
 	}
 	body, err := mcp.BodyWithoutReceipt(p.m)

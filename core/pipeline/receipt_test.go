@@ -96,7 +96,7 @@ func TestWithReceipt(t *testing.T) {
 			if d := (*pipeline.DeniedError)(nil); errors.As(err, &d) {
 				passed = d.Response("7")
 			}
-			got, err := passed.WithReceipt([]byte(tt.arguments))
+			got, err := passed.WithReceipt(callWithArguments(t, tt.arguments))
 			if string(got.Message().Body()) != tt.want {
 				t.Errorf("got  %s\nwant %s", got.Message().Body(), tt.want)
 			}
@@ -108,6 +108,37 @@ func TestWithReceipt(t *testing.T) {
 	}
 }
 
+// callWithArguments returns a request with these arguments, or without arguments if they are "".
+func callWithArguments(t *testing.T, arguments string) *mcp.Message {
+	t.Helper()
+	if arguments != "" {
+		arguments = `,"arguments":` + arguments
+	}
+	m, err := mcp.Parse([]byte(`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":` +
+		`{"name":"read"` + arguments + `}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// A receipt lacks the name of a tool that the record lacks.
+func TestReceiptWithoutName(t *testing.T) {
+	p := pipeline.New(&record{}, pipeline.Options{Receipts: receiptSigner{},
+		DenyToolCallsAsResult: true}, pipeline.StageConfig{Name: "guard",
+		Stage: always(pipeline.Verdict{Action: pipeline.Deny,
+			Findings: []pipeline.Finding{{Type: "key", Pointer: "/name"}}})})
+	_, err := p.Pass(t.Context(), call(t))
+	d := (*pipeline.DeniedError)(nil)
+	if !errors.As(err, &d) {
+		t.Fatalf("got %v, want a denial", err)
+	}
+	got, err := d.Response("7").WithReceipt(call(t))
+	if err != nil || !strings.Contains(text(got.Message()), `"gatekit/receipt":"files  `) {
+		t.Errorf("got %s, %v, want a receipt without a name", text(got.Message()), err)
+	}
+}
+
 func TestWithoutReceipt(t *testing.T) {
 	result := `{"jsonrpc":"2.0","id":7,"result":{"content":[]}}`
 	p := pipeline.New(&record{}, pipeline.Options{})
@@ -115,16 +146,16 @@ func TestWithoutReceipt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := passed.WithReceipt(nil); err != nil || got.Message() != passed.Message() {
+	if got, err := passed.WithReceipt(call(t)); err != nil || got.Message() != passed.Message() {
 		t.Errorf("without a signer got %s, %v, want the message itself", text(got.Message()), err)
 	}
-	if got, err := (pipeline.Passed{}).WithReceipt(nil); err != nil || got.Message() != nil {
+	if got, err := (pipeline.Passed{}).WithReceipt(call(t)); err != nil || got.Message() != nil {
 		t.Errorf("the zero Passed got %s, %v, want nothing", text(got.Message()), err)
 	}
 
 	p = pipeline.New(&record{}, pipeline.Options{Receipts: receiptSigner{errors.New("no key")}})
 	passed = p.PassOwn(t.Context(), answerTo(t, call(t), result))
-	got, err := passed.WithReceipt(nil)
+	got, err := passed.WithReceipt(call(t))
 	want := `{"content":[],"_meta":{"gatekit/noReceipt":"the receipt could not be signed: no key"}}`
 	if err == nil || string(got.Message().Body()) != want {
 		t.Errorf("without a key got %s, %v, want %s and an error", got.Message().Body(), err, want)
@@ -132,7 +163,8 @@ func TestWithoutReceipt(t *testing.T) {
 
 	p = pipeline.New(&record{}, pipeline.Options{Receipts: receiptSigner{}})
 	passed = p.PassOwn(t.Context(), answerTo(t, call(t), result))
-	if got, err := passed.WithReceipt(nil); err != nil ||
+	if got, err := passed.WithReceipt(call(t)); err != nil ||
+		!strings.Contains(text(got.Message()), `"files read `) ||
 		!strings.Contains(text(got.Message()), ` answer 1"`) {
 		t.Errorf("a result of Gatekit itself got %s, %v, want record 1", text(got.Message()), err)
 	}
@@ -145,7 +177,7 @@ func TestWithoutReceipt(t *testing.T) {
 	if !errors.As(err, &d) {
 		t.Fatalf("got %v, want a denial", err)
 	}
-	got, err = d.Response("7").WithReceipt(nil)
+	got, err = d.Response("7").WithReceipt(call(t))
 	if err == nil || !strings.Contains(text(got.Message()),
 		`"gatekit/noReceipt":"the result has no record"`) {
 		t.Errorf("a result without a record got %s, %v", text(got.Message()), err)

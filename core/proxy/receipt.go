@@ -6,8 +6,7 @@ import "gatekit/core/pipeline"
 // receipts. The answer has its prefixes by then, so the receipt covers what the client gets. If
 // there can be no receipt, the client gets the answer without one, and withReceipt logs why.
 func (call *Call) withReceipt(answer pipeline.Passed) pipeline.Passed {
-	arguments, _ := call.request.Get("/arguments")
-	answer, err := answer.WithReceipt(arguments)
+	answer, err := answer.WithReceipt(call.request)
 	if err != nil {
 		call.settings.Log.Warn("result sent without a receipt", "server",
 			answer.Message().Server, "error", err)

@@ -96,7 +96,8 @@ func (r Receipt) signedText() ([]byte, error) {
 // VerifyReceipt verifies the receipt in a result. result is the result of a tools/call, or the
 // whole JSON-RPC response. arguments are the arguments of the call; empty for none. The receipt is
 // valid if the key has signed it, for these arguments and for this result. VerifyReceipt needs no
-// log. It does not check that the record is in the log: Proof does.
+// log. It does not check that the record is in the log: Proof does. The caller compares Server and
+// Tool with the call, since other tools may have got equal arguments.
 func VerifyReceipt(result, arguments []byte, key note.Verifier) (*Receipt, error) {
 	m, err := parseResult(result)
 	if err != nil {
@@ -137,11 +138,15 @@ func VerifyReceipt(result, arguments []byte, key note.Verifier) (*Receipt, error
 
 // openReceipt parses a receipt and verifies its signature.
 func openReceipt(raw []byte, key note.Verifier) (*Receipt, error) {
-	var r Receipt
-	if err := json.Unmarshal(raw, &r, json.RejectUnknownMembers(true)); err != nil {
+	canonical, err := mcp.CanonicalJSON(raw) // the client may have written numbers in another form
+	if err != nil {
 		return nil, fmt.Errorf("read the receipt: %w", err)
 	}
-	if err := r.isExactly(raw); err != nil {
+	var r Receipt
+	if err := json.Unmarshal(canonical, &r, json.RejectUnknownMembers(true)); err != nil {
+		return nil, fmt.Errorf("read the receipt: %w", err)
+	}
+	if err := r.isExactly(canonical); err != nil {
 		return nil, fmt.Errorf("read the receipt: %w", err)
 	}
 	if r.Version != receiptVersion {
@@ -165,8 +170,8 @@ func openReceipt(raw []byte, key note.Verifier) (*Receipt, error) {
 	return &r, nil
 }
 
-// isExactly returns an error unless raw has all members of r, each once, and no others.
-func (r Receipt) isExactly(raw []byte) error {
+// isExactly returns an error unless canonical, in the form of RFC 8785, has all members of r.
+func (r Receipt) isExactly(canonical []byte) error {
 	written, err := json.Marshal(r)
 	if err != nil {
 		return err
@@ -175,33 +180,36 @@ func (r Receipt) isExactly(raw []byte) error {
 	if err != nil {
 		return err
 	}
-	got, err := mcp.CanonicalJSON(raw)
-	if err != nil {
-		return err
-	}
-	if !bytes.Equal(got, want) {
+	if !bytes.Equal(canonical, want) {
 		return errors.New("a member is missing or null")
 	}
 	return nil
 }
 
+// maxDepth limits the nesting of a result. It is the limit of jsontext, so no receipt exceeds it.
+const maxDepth = 10_000
+
 // parseResult parses a result, or a JSON-RPC response with a result.
 func parseResult(raw []byte) (*mcp.Message, error) {
-	var response struct {
-		Version jsontext.Value `json:"jsonrpc"`
-	}
-	if err := json.Unmarshal(raw, &response); err != nil {
+	var members map[string]jsontext.Value
+	if err := json.Unmarshal(raw, &members); err != nil {
 		return nil, err
 	}
-	if response.Version == nil {
+	_, isResponse := members["jsonrpc"]
+	if !isResponse {
 		raw = append(append([]byte(`{"jsonrpc":"2.0","id":1,"result":`), raw...), '}')
 	}
-	m, err := mcp.Parse(raw)
+	// The caller has bounded the result, and the configuration may allow more than the defaults.
+	m, err := mcp.Limits{Bytes: len(raw), Tokens: len(raw), Depth: maxDepth}.Parse(raw)
 	if err != nil {
 		return nil, err
 	}
 	if m.Kind != mcp.Response {
 		return nil, fmt.Errorf("it is a JSON-RPC %s, not a response", m.Kind)
+	}
+	if isResponse && len(members) != 3 {
+		// More members could look like a result that the receipt does not cover.
+		return nil, errors.New("a response has the members jsonrpc, id and result only")
 	}
 	return m, nil
 }

@@ -65,6 +65,8 @@ func TestVerifyReceipt(t *testing.T) {
 		{"equal arguments", withReceipt(receipt), ` { "a" : 1.0 } `, key, ""},
 		{"a response", `{"jsonrpc":"2.0","id":1,"result":` + withReceipt(receipt) + `}`, `{"a":1}`,
 			key, ""},
+		{"numbers in another form", withReceipt(strings.NewReplacer(`"version":1,`,
+			`"version":1.0,`, `"record":1,`, `"record":1e0,`).Replace(receipt)), `{"a":1}`, key, ""},
 		{"another log", withReceipt(other), `{"a":1}`, key, "the receipt is signed with key"},
 		{"another key", withReceipt(receipt), `{"a":1}`, otherKey, "the receipt is signed with key"},
 		{"other arguments", withReceipt(receipt), `{"a":2}`, key, "does not match the arguments"},
@@ -83,6 +85,9 @@ func TestVerifyReceipt(t *testing.T) {
 			"it is a JSON-RPC error"},
 		{"no JSON", `{`, ``, key, "read the result: "},
 		{"no message", `{"jsonrpc":"2.0"}`, ``, key, "read the result: "},
+		{"null", `null`, ``, key, "the result has no receipt"},
+		{"another result beside the response", `{"jsonrpc":"2.0","id":1,"content":[1],"result":` +
+			withReceipt(receipt) + `}`, `{"a":1}`, key, "has the members jsonrpc, id and result only"},
 		{"a duplicate member", withReceipt(strings.Replace(receipt, "{", `{"record":1,`, 1)),
 			`{"a":1}`, key, "read the result: "},
 	} {
@@ -97,6 +102,22 @@ func TestVerifyReceipt(t *testing.T) {
 				t.Errorf("got %+v, %v, want the error %q", r, err, tt.err)
 			}
 		})
+	}
+}
+
+// A result may be larger than the default limits of messages: the configuration can raise them.
+func TestVerifyReceiptOfLargeResult(t *testing.T) {
+	for name, content := range map[string]string{
+		"long":           `"` + strings.Repeat("a", 17<<20) + `"`,
+		"of many values": `[1` + strings.Repeat(",1", 1_100_000) + `]`,
+		"deep":           strings.Repeat("[", 9_000) + strings.Repeat("]", 9_000),
+	} {
+		result := `{"content":` + content + `}`
+		receipt, key := newReceipt(t, `{}`, result)
+		whole := strings.TrimSuffix(result, "}") + `,"_meta":{"gatekit/receipt":` + receipt + `}}`
+		if _, err := audit.VerifyReceipt([]byte(whole), nil, key); err != nil {
+			t.Errorf("a result that is %s: %v, want a valid receipt", name, err)
+		}
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 func (p *program) auditVerifyReceipt() *cobra.Command {
-	var key, arguments, server, tool string
+	var key, arguments, server, tool, log string
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "verify-receipt --key KEY [--arguments FILE] [RESULT]",
@@ -25,7 +25,8 @@ decision Gatekit took, and which record of the audit log has the decision.
 
 The receipt must be signed with KEY, for these arguments and for this result. FILE holds the
 arguments as the client sent them; without --arguments, the call had none. Use --server and
---tool to require the names in the receipt: other tools may have got equal arguments.
+--tool to require the names in the receipt: other tools may have got equal arguments. Use --log
+if several logs share KEY.
 
 Verify-receipt needs no log, no configuration and no network. To prove that the record is in the
 log, use gatekit audit prove on the host of the log. If the receipt is not valid, verify-receipt
@@ -39,11 +40,9 @@ exits with 1.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			receipt, err := verifyReceipt(cmd.InOrStdin(), args, key, arguments)
-			if err == nil && server != "" && receipt.Server != server {
-				err = fmt.Errorf("the receipt is for server %q, not %q", receipt.Server, server)
-			}
-			if err == nil && tool != "" && receipt.Tool != tool {
-				err = fmt.Errorf("the receipt is for tool %q, not %q", receipt.Tool, tool)
+			if err == nil {
+				err = requireMembers([]requiredMember{{"server", receipt.Server, server},
+					{"tool", receipt.Tool, tool}, {"log", receipt.Log, log}})
 			}
 			if asJSON {
 				return errors.Join(printReceiptJSON(cmd.OutOrStdout(), receipt, err), err)
@@ -63,9 +62,25 @@ exits with 1.`,
 	c.Flags().StringVar(&arguments, "arguments", "",
 		"`file` with the arguments of the call (default: no arguments)")
 	c.Flags().StringVar(&server, "server", "", "`name` of the server that the receipt must have")
-	c.Flags().StringVar(&tool, "tool", "", "the server's `name` of the tool")
+	c.Flags().StringVar(&tool, "tool", "",
+		"the server's `name` of the tool that the receipt must have")
+	c.Flags().StringVar(&log, "log", "",
+		"`origin` of the log that the receipt must have: the first line of its checkpoints")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return c
+}
+
+// requiredMember is a member of a receipt, with the value that the user wants; "" for any value.
+type requiredMember struct{ name, value, want string }
+
+// requireMembers returns an error if a member of the receipt does not have the required value.
+func requireMembers(members []requiredMember) error {
+	for _, m := range members {
+		if m.want != "" && m.value != m.want {
+			return fmt.Errorf("the receipt is for %s %q, not %q", m.name, m.value, m.want)
+		}
+	}
+	return nil
 }
 
 // maxReceiptFile limits the size of a result and of its arguments.

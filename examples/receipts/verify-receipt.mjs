@@ -1,6 +1,7 @@
 // Verifies the receipt that Gatekit puts into the result of a tool ([audit] receipts = true).
 // No dependencies, no network. In Node 20 or newer:
-//   node verify-receipt.mjs KEY.pub RESULT.json [ARGUMENTS.json]
+//   node verify-receipt.mjs KEY.pub RESULT.json [ARGUMENTS.json] [--server=NAME] [--tool=NAME]
+//     [--log=ORIGIN]
 // In a browser: import { verifyReceipt } from "./verify-receipt.mjs"
 
 const PREFIX = "gatekit receipt v1\n";
@@ -10,11 +11,18 @@ const NUMBERS = ["version", "record", "checkpointSize"];
 
 // verifyReceipt returns the receipt, or throws an Error that says why it is not valid. All three
 // are texts: the public key (NAME+HASH+KEY), the result of the tool or the whole JSON-RPC response,
-// and the arguments that the client sent. Compare server and tool of the receipt with the call.
-export async function verifyReceipt(publicKey, resultText, argumentsText = "{}") {
+// and the arguments that the client sent. wanted has the values that members of the receipt must
+// have, such as { server: "files", tool: "read" }: other tools may have got equal arguments.
+export async function verifyReceipt(publicKey, resultText, argumentsText = "{}", wanted = {}) {
   const key = await readKey(publicKey);
   let result = parse(resultText);
-  if (result.has?.("jsonrpc")) result = result.get("result");
+  if (result instanceof Map && result.has("jsonrpc")) {
+    // More members could look like a result that the receipt does not cover.
+    if (result.size !== 3 || !result.has("id") || !result.has("result")) {
+      throw new Error("read the result: a response has the members jsonrpc, id and result only");
+    }
+    result = result.get("result");
+  }
   if (!(result instanceof Map)) throw new Error("read the result: it is no JSON object");
   const meta = result.get("_meta");
   const receipt = meta instanceof Map ? meta.get("gatekit/receipt") : undefined;
@@ -42,6 +50,11 @@ export async function verifyReceipt(publicKey, resultText, argumentsText = "{}")
   for (const [name, value] of [["arguments", args], ["result", result]]) {
     if (await sha256(canonical(value)) !== receipt.get(name)) {
       throw new Error(`the receipt does not match the ${name}`);
+    }
+  }
+  for (const [name, value] of Object.entries(wanted)) {
+    if (receipt.get(name) !== value) {
+      throw new Error(`the receipt is for ${name} "${receipt.get(name)}", not "${value}"`);
     }
   }
   return Object.fromEntries(receipt);
@@ -148,14 +161,15 @@ function parse(text) {
   return at === text.length ? parsed : fail("more after the value");
 }
 
-// isDouble reports whether a JSON number keeps its value as a double.
+// isDouble reports whether a JSON number keeps its value as a double. A whole number with a point
+// or an exponent must be the double rounded to its digits.
 function isDouble(text) {
   const [digits, exponent] = decimal(text), number = Number(text);
   if (digits === "") return true;
   if (!Number.isFinite(number) || number === 0) return false;
-  const [shortest, shortestExponent] = decimal(String(number));
-  return digits === shortest && exponent === shortestExponent ||
-    /[.eE]/.test(text) && digits.length <= 17;
+  const isWritten = (written) => decimal(written).join() === `${digits},${exponent}`;
+  return isWritten(String(number)) || /[.eE]/.test(text) && digits.length <= 17 &&
+    (exponent < digits.length || isWritten(number.toExponential(digits.length - 1)));
 }
 
 // decimal returns the digits of a number without outer zeros, and a power of ten (0.DIGITS).
@@ -168,9 +182,18 @@ function decimal(text) {
 
 if (globalThis.process?.argv?.[1]?.endsWith("verify-receipt.mjs")) {
   const { readFileSync } = await import("node:fs");
+  const { parseArgs } = await import("node:util");
+  const name = { type: "string" };
+  const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }); // refuses other bytes
   try {
-    const texts = process.argv.slice(2).map((file) => readFileSync(file, "utf8"));
-    console.log(JSON.stringify({ valid: true, receipt: await verifyReceipt(...texts) }));
+    const { values, positionals } = parseArgs({ allowPositionals: true,
+      options: { server: name, tool: name, log: name } });
+    if (positionals.length < 2 || positionals.length > 3) {
+      throw new Error("usage: node verify-receipt.mjs KEY.pub RESULT.json [ARGUMENTS.json]");
+    }
+    const [key, result, args] = positionals.map((file) => decoder.decode(readFileSync(file)));
+    const receipt = await verifyReceipt(key, result, args, { ...values });
+    console.log(JSON.stringify({ valid: true, receipt }));
   } catch (error) {
     console.log(JSON.stringify({ valid: false, error: error.message }));
     process.exitCode = 1;

@@ -18,8 +18,10 @@ import (
 const receiptsOn = "[audit]\nfile = \"audit.jsonl\"\nreceipts = true\n"
 
 // verifyReceipt verifies a receipt with both verifiers, each in a process of its own: gatekit audit
-// verify-receipt, and the example in JavaScript. Each prints what it found, as JSON.
-func verifyReceipt(t *testing.T, key, result, arguments string) (found map[string]verified) {
+// verify-receipt, and the example in JavaScript. Each prints what it found, as JSON. Both take the
+// flags that require names.
+func verifyReceipt(t *testing.T, key, result, arguments string,
+	flags ...string) (found map[string]verified) {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range map[string]string{"result": result, "arguments": arguments} {
@@ -34,6 +36,7 @@ func verifyReceipt(t *testing.T, key, result, arguments string) (found map[strin
 		"node": {"node", filepath.Join(peers.Top(), "examples", "receipts", "verify-receipt.mjs"),
 			key, "result", "arguments"},
 	} {
+		command = append(command, flags...)
 		c := exec.CommandContext(harness.Context(t), command[0], command[1:]...)
 		c.Dir = dir
 		out, err := c.Output()
@@ -51,8 +54,8 @@ type verified struct {
 	Valid   bool
 	Error   string
 	Receipt struct {
-		Server, Tool, Decision, Policy string
-		Record                         uint64
+		Log, Server, Tool, Decision, Policy string
+		Record                              uint64
 	}
 }
 
@@ -101,6 +104,7 @@ func TestVerifyReceiptCommand(t *testing.T) {
 		{nil, true, "echo of server box"},
 		{[]string{"--server", "box", "--tool", "echo"}, true, "decision:  pass, record "},
 		{[]string{"--server", "other"}, false, `the receipt is for server "box", not "other"`},
+		{[]string{"--log", "other"}, false, `the receipt is for log "`},
 		{[]string{"--tool", "other"}, false, `the receipt is for tool "echo", not "other"`},
 		{[]string{"--tool", "other", "--json"}, false,
 			`{"valid":false,"error":"the receipt is for tool`},
@@ -160,35 +164,65 @@ func TestForgedReceipts(t *testing.T) {
 	otherReceipt := string(mcptest.At(json.RawMessage(otherResult), "_meta", "gatekit/receipt"))
 	otherKey := filepath.Join(other.Dir, "audit.jsonl.pub")
 
-	type test struct{ name, key, result, arguments, err string }
+	replaced := func(old, replacement string) string {
+		t.Helper()
+		changed := strings.Replace(result, old, replacement, 1)
+		if changed == result {
+			t.Fatalf("%s is not in %s", old, result)
+		}
+		return changed
+	}
+	log := string(mcptest.At(json.RawMessage(receipt), "log"))
+	type test struct {
+		name, key, result, arguments, err string
+		flags                             []string
+	}
+	const badJSON = "read" // the error for a text that is not allowed
 	tests := []test{
-		{"the receipt", key, result, arguments, ""},
-		{"the receipt of the other log", otherKey, otherResult, arguments, ""},
-		{"a whole response", key, `{"jsonrpc":"2.0","id":1,"result":` + result + `}`, arguments, ""},
-		{"equal arguments", key, result, ` {"text": "\u006fne" } `, ""},
-		{"for other arguments", key, result, `{"text":"two"}`, "does not match the arguments"},
-		{"for no arguments", key, result, ``, "does not match the arguments"},
-		{"for arguments with duplicate names", key, result, `{"text":"two","text":"one"}`, ""},
-		{"for arguments that a double rounds", key, result, `{"text":9007199254740993}`, ""},
+		{"the receipt", key, result, arguments, "", nil},
+		{"the receipt of the other log", otherKey, otherResult, arguments, "", nil},
+		{"a whole response", key, `{"jsonrpc":"2.0","id":1,"result":` + result + `}`, arguments, "",
+			nil},
+		{"equal arguments", key, result, ` {"text": "\u006fne" } `, "", nil},
+		{"numbers in another form", key, replaced(`"version":1,`, `"version":1.0,`), arguments, "",
+			nil},
+		{"with its names", key, result, arguments, "", []string{"--server", "box", "--tool", "echo",
+			"--log", strings.Trim(log, `"`)}},
+		{"for another tool", key, result, arguments, `the receipt is for tool "echo", not "add"`,
+			[]string{"--server", "box", "--tool", "add"}},
+		{"for another server", key, result, arguments,
+			`the receipt is for server "box", not "other"`, []string{"--server", "other"}},
+		{"for another log that has the key, too", key, result, arguments,
+			`the receipt is for log `, []string{"--log", "other/1"}},
+		{"for other arguments", key, result, `{"text":"two"}`, "does not match the arguments", nil},
+		{"for no arguments", key, result, ``, "does not match the arguments", nil},
+		{"for arguments with duplicate names", key, result, `{"text":"two","text":"one"}`, badJSON,
+			nil},
+		{"for arguments that a double rounds", key, result, `{"text":9007199254740993}`, badJSON,
+			nil},
+		{"for arguments that are not UTF-8", key, result, "{\"text\":\"one\xff\"}", " ", nil},
+		{"for arguments after a byte order mark", key, result, "\ufeff" + arguments, badJSON, nil},
 		{"for another result", key, strings.Replace(replayed, string(mcptest.At(
 			json.RawMessage(replayed), "_meta", "gatekit/receipt")), receipt, 1), arguments,
-			"does not match the result"},
-		{"for a result with more in _meta", key, strings.Replace(result, `"gatekit/receipt"`,
-			`"more":1,"gatekit/receipt"`, 1), arguments, "does not match the result"},
-		{"of the other log, with its key", key, otherResult, arguments, "is signed with key"},
-		{"of the other log, in this result", key, strings.Replace(result, receipt, otherReceipt, 1),
-			arguments, "is signed with key"},
+			"does not match the result", nil},
+		{"for a result with more in _meta", key, replaced(`"gatekit/receipt"`,
+			`"more":1,"gatekit/receipt"`), arguments, "does not match the result", nil},
+		{"for a result with a reason, too", key, replaced(`"gatekit/receipt"`,
+			`"gatekit/noReceipt":"x","gatekit/receipt"`), arguments, "does not match the result",
+			nil},
+		{"for another result beside the response", key, `{"jsonrpc":"2.0","id":1,"content":[],` +
+			`"result":` + result + `}`, arguments, "has the members jsonrpc, id and result only", nil},
+		{"in a response without an id", key, `{"jsonrpc":"2.0","content":[],"result":` + result +
+			`}`, arguments, badJSON, nil},
+		{"of the other log, with its key", key, otherResult, arguments, "is signed with key", nil},
+		{"of the other log, in this result", key, replaced(receipt, otherReceipt),
+			arguments, "is signed with key", nil},
 		{"of this log, with the key of the other", otherKey, result, arguments,
-			"is signed with key"},
-		{"a duplicate member", key, strings.Replace(result, `"record":`, `"record":1,"record":`, 1),
-			arguments, ""},
-		{"no receipt", key, strings.Replace(result, `"gatekit/receipt"`, `"receipt"`, 1), arguments,
-			"the result has no receipt"},
-	}
-	for i, tt := range tests {
-		if i > 3 && tt.err == "" {
-			tests[i].err = "read" // a JSON text that is not allowed
-		}
+			"is signed with key", nil},
+		{"a duplicate member", key, replaced(`"record":`, `"record":1,"record":`), arguments,
+			badJSON, nil},
+		{"no receipt", key, replaced(`"gatekit/receipt"`, `"receipt"`), arguments,
+			"the result has no receipt", nil},
 	}
 	var members map[string]any
 	if err := json.Unmarshal([]byte(receipt), &members); err != nil || len(members) != 14 {
@@ -204,7 +238,7 @@ func TestForgedReceipts(t *testing.T) {
 			t.Fatal(err)
 		}
 		tests = append(tests, test{"a " + name + " that was " + what, key,
-			strings.Replace(result, receipt, string(b), 1), arguments, "e"})
+			replaced(receipt, string(b)), arguments, "e", nil})
 	}
 	for name, old := range members {
 		if text, isText := old.(string); isText {
@@ -219,7 +253,7 @@ func TestForgedReceipts(t *testing.T) {
 	change("more", "added", "x")
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			for name, v := range verifyReceipt(t, tt.key, tt.result, tt.arguments) {
+			for name, v := range verifyReceipt(t, tt.key, tt.result, tt.arguments, tt.flags...) {
 				if v.Valid != (tt.err == "") || !strings.Contains(v.Error, tt.err) {
 					t.Errorf("%s found %+v, want the error %q", name, v, tt.err)
 				}

@@ -21,6 +21,7 @@ import (
 
 	"gatekit/audit"
 	"gatekit/core/pipeline"
+	"gatekit/test/browsertest"
 	"gatekit/test/harness"
 	"gatekit/test/mcptest"
 	"gatekit/test/peers"
@@ -84,21 +85,7 @@ type tab struct {
 // browser starts a browser, which ends with the test.
 func browser(t *testing.T) context.Context {
 	t.Helper()
-	peers.Installed(t, "chromium")
-	path, err := exec.LookPath("chromium")
-	if err != nil {
-		t.Fatal(err)
-	}
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path),
-		chromedp.NoSandbox, chromedp.UserDataDir(t.TempDir()))
-	ctx, cancel := chromedp.NewExecAllocator(t.Context(), options...)
-	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewContext(ctx)
-	t.Cleanup(cancel)
-	if err := chromedp.Do(ctx); err != nil {
-		t.Fatal(err)
-	}
-	return ctx
+	return browsertest.Start(t)
 }
 
 // newTab opens a tab. The test fails if a page in it has an error of a script or violates its

@@ -149,6 +149,22 @@ func TestReceiptOfDenialAndOfLargeNumber(t *testing.T) {
 	g.WantRecords("to_client response tools/call box echo pass")
 }
 
+// receiptTest is a receipt in a result, and what the verifiers must find.
+type receiptTest struct {
+	name, key, result, arguments string // key is the file of the public key
+
+	err    string            // a part of the error; "" if the receipt is valid
+	wanted map[string]string // members that the receipt must have
+}
+
+// check fails the test unless a verifier found what it must find.
+func (tt receiptTest) check(t *testing.T, verifier string, v verified) {
+	t.Helper()
+	if v.Valid != (tt.err == "") || !strings.Contains(v.Error, tt.err) {
+		t.Errorf("%s found %+v, want the error %q", verifier, v, tt.err)
+	}
+}
+
 // Both verifiers refuse a receipt that was changed, is for another call, or is of another log.
 func TestForgedReceipts(t *testing.T) {
 	peers.Installed(t, "node")
@@ -173,12 +189,8 @@ func TestForgedReceipts(t *testing.T) {
 		return changed
 	}
 	log := string(mcptest.At(json.RawMessage(receipt), "log"))
-	type test struct {
-		name, key, result, arguments, err string
-		flags                             []string
-	}
 	const badJSON = "read" // the error for a text that is not allowed
-	tests := []test{
+	tests := []receiptTest{
 		{"the receipt", key, result, arguments, "", nil},
 		{"the receipt of the other log", otherKey, otherResult, arguments, "", nil},
 		{"a whole response", key, `{"jsonrpc":"2.0","id":1,"result":` + result + `}`, arguments, "",
@@ -186,14 +198,14 @@ func TestForgedReceipts(t *testing.T) {
 		{"equal arguments", key, result, ` {"text": "\u006fne" } `, "", nil},
 		{"numbers in another form", key, replaced(`"version":1,`, `"version":1.0,`), arguments, "",
 			nil},
-		{"with its names", key, result, arguments, "", []string{"--server", "box", "--tool", "echo",
-			"--log", strings.Trim(log, `"`)}},
+		{"with its names", key, result, arguments, "", map[string]string{"server": "box",
+			"tool": "echo", "log": strings.Trim(log, `"`)}},
 		{"for another tool", key, result, arguments, `the receipt is for tool "echo", not "add"`,
-			[]string{"--server", "box", "--tool", "add"}},
+			map[string]string{"server": "box", "tool": "add"}},
 		{"for another server", key, result, arguments,
-			`the receipt is for server "box", not "other"`, []string{"--server", "other"}},
+			`the receipt is for server "box", not "other"`, map[string]string{"server": "other"}},
 		{"for another log that has the key, too", key, result, arguments,
-			`the receipt is for log `, []string{"--log", "other/1"}},
+			`the receipt is for log `, map[string]string{"log": "other/1"}},
 		{"for other arguments", key, result, `{"text":"two"}`, "does not match the arguments", nil},
 		{"for no arguments", key, result, ``, "does not match the arguments", nil},
 		{"for arguments with duplicate names", key, result, `{"text":"two","text":"one"}`, badJSON,
@@ -237,7 +249,7 @@ func TestForgedReceipts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tests = append(tests, test{"a " + name + " that was " + what, key,
+		tests = append(tests, receiptTest{"a " + name + " that was " + what, key,
 			replaced(receipt, string(b)), arguments, "e", nil})
 	}
 	for name, old := range members {
@@ -253,12 +265,19 @@ func TestForgedReceipts(t *testing.T) {
 	change("more", "added", "x")
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			for name, v := range verifyReceipt(t, tt.key, tt.result, tt.arguments, tt.flags...) {
-				if v.Valid != (tt.err == "") || !strings.Contains(v.Error, tt.err) {
-					t.Errorf("%s found %+v, want the error %q", name, v, tt.err)
-				}
+			var flags []string
+			for name, value := range tt.wanted {
+				flags = append(flags, "--"+name, value)
+			}
+			for name, v := range verifyReceipt(t, tt.key, tt.result, tt.arguments, flags...) {
+				tt.check(t, name, v)
 			}
 		})
 	}
+	t.Run("in Chromium", func(t *testing.T) {
+		for i, v := range verifyInChromium(t, tests) {
+			tests[i].check(t, tests[i].name, v)
+		}
+	})
 	g.WantRecords("to_client response tools/call box echo pass")
 }

@@ -72,20 +72,7 @@ func TestResultsHaveReceipts(t *testing.T) {
 					c *mcptest.Client) {
 					harness.Handshake(t, c)
 					m := harness.CallTool(t, c, "box__echo", arguments)
-					for name, v := range verifyReceipt(t, filepath.Join(g.Dir, "audit.jsonl.pub"),
-						string(m.Result), arguments) {
-						r := v.Receipt
-						if !v.Valid || r.Server != "box" || r.Tool != "echo" ||
-							r.Decision != "pass" {
-							t.Errorf("%s found %+v in %s, want a valid receipt", name, v, m.Raw)
-							continue
-						}
-						want := "to_client response tools/call box echo pass"
-						if got := g.Records()[r.Record-1]; got.Seq != r.Record ||
-							got.String() != want {
-							t.Errorf("record %d is %s, want %s", r.Record, got, want)
-						}
-					}
+					wantReceipt(t, g, m, "box", "echo", arguments)
 				})
 			})
 		}

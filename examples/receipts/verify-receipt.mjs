@@ -174,7 +174,7 @@ function isDouble(text) {
 
 // decimal returns the digits of a number without outer zeros, and a power of ten (0.DIGITS).
 function decimal(text) {
-  const [mantissa, power = "0"] = text.toLowerCase().replace("-", "").split(/e(.*)/s);
+  const [mantissa, power = "0"] = text.toLowerCase().replace(/^-/, "").split(/e(.*)/s);
   const [whole, fraction = ""] = mantissa.split(".");
   const all = (whole + fraction).replace(/^0+/, "");
   return [all.replace(/0+$/, ""), Number(power) - fraction.length + all.length];

@@ -62,7 +62,8 @@ type verified struct {
 // Every result of a tool has a receipt, in both eras and over both transports.
 func TestResultsHaveReceipts(t *testing.T) {
 	peers.Installed(t, "node")
-	const arguments = `{"text":"grüß","n":1.50,"deep":[{"b":null,"a":1e2}]}`
+	const arguments = `{"text":"grüß","n":[1.50,106099e-136,-2.5e-3,9.9999999999999992e22,-0.0,` +
+		`0.10000000000000001],"deep":[{"b":null,"a":1e2}]}`
 	for _, route := range harness.Routes {
 		for _, front := range harness.Revisions {
 			t.Run(front+" to "+route.Name, func(t *testing.T) {

@@ -19,7 +19,8 @@ var ErrNotDouble = errors.New("a number is no IEEE 754 double")
 // significant digits that differs, and a number that is too large or too small. It returns another
 // error if raw is no JSON value, has duplicate names or is not valid Unicode.
 func CanonicalJSON(raw []byte) ([]byte, error) {
-	for d := jsontext.NewDecoder(bytes.NewReader(raw)); ; {
+	// jsontext reads a bytes.Buffer in place.
+	for d := jsontext.NewDecoder(bytes.NewBuffer(raw)); ; {
 		token, err := d.ReadToken()
 		if err == io.EOF {
 			break

@@ -53,6 +53,10 @@ func (o *lockOptions) files(cmd *cobra.Command,
 			files = append(files, f)
 		}
 	}
+	if len(all) == 0 {
+		return nil, nil, fmt.Errorf("%s has no learned rules\nhint: gatekit policy learn writes "+
+			"them; --dir names another folder", displayPath(o.dir))
+	}
 	if len(files) == 0 {
 		return nil, nil, fmt.Errorf("%s has no learned rule %s\nhint: gatekit policy status lists "+
 			"the rules", displayPath(o.dir), pattern)
@@ -253,7 +257,10 @@ func (p *program) policyReject() *cobra.Command {
 		Short: "Remove a learned rule",
 		Long: `Reject removes the file of a learned rule and the file with its tests. In RULE, "*"
 stands for any text. A running Gatekit applies the change. Reject records its decision in the audit
-log before it removes the files.`,
+log before it removes the files.
+
+Gatekit refuses to load a folder without policies, so reject leaves no_rules.rego in place of the
+last one. It refuses nothing. gatekit policy learn replaces it.`,
 		Example: "  gatekit policy reject learned/memory/create_entities/argument/entities",
 		Args:    oneRule("reject"),
 	}
@@ -263,12 +270,17 @@ log before it removes the files.`,
 			return err
 		}
 		for _, f := range files {
-			if err := o.decide(cmd, cfg, "reject", f.Rule, "removed", func() error {
-				// the tests first: without the rule they would not compile
-				if err := os.Remove(f.TestPath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-					return err
-				}
-				return os.Remove(f.Path)
+			reason := "removed; it was enforced"
+			if f.Shadow {
+				reason = "removed; it was in shadow mode"
+			}
+			if last, err := f.IsLastIn(o.dir); err != nil {
+				return err
+			} else if last {
+				reason += "; no rule is left"
+			}
+			if err := o.decide(cmd, cfg, "reject", f.Rule, reason, func() error {
+				return f.Remove(o.dir)
 			}); err != nil {
 				return err
 			}

@@ -30,11 +30,7 @@ func (f *File) TestPath() string { return strings.TrimSuffix(f.Path, ".rego") + 
 
 // ReadFolder returns the learned rules in a folder that Policy.Write made, sorted by their names.
 func ReadFolder(dir string) (files []File, err error) {
-	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || filepath.Ext(path) != ".rego" ||
-			strings.HasSuffix(path, "_test.rego") {
-			return err
-		}
+	err = walkPolicies(dir, func(path string) error {
 		rel, err := filepath.Rel(dir, path)
 		if err != nil {
 			return err
@@ -54,6 +50,73 @@ func ReadFolder(dir string) (files []File, err error) {
 	})
 	slices.SortFunc(files, func(a, b File) int { return strings.Compare(a.Rule, b.Rule) })
 	return files, err
+}
+
+// walkPolicies calls a function with each policy file in a folder. Hidden folders are left out, as
+// they are when Gatekit loads the folder.
+func walkPolicies(dir string, f func(path string) error) error {
+	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != dir && strings.HasPrefix(d.Name(), "."):
+			return fs.SkipDir
+		case d.IsDir() || filepath.Ext(path) != ".rego" || strings.HasSuffix(path, "_test.rego"):
+			return nil
+		}
+		return f(path)
+	})
+}
+
+// The files that Remove leaves in a folder in place of the last policy. policy.tests needs a test.
+const (
+	noRulesFile     = "no_rules.rego"
+	noRulesTestFile = "no_rules_test.rego"
+
+	noRules = `# Every learned rule of this folder was rejected, so it refuses nothing.
+# Remove the folder from policy.files, or call gatekit policy learn again.
+package gatekit.no_learned_rules
+
+deny contains "no learned rule is left" if false
+`
+	noRulesTest = `package gatekit.no_learned_rules_test
+
+test_nothing_is_refused if count(data.gatekit.no_learned_rules.deny) == 0
+`
+)
+
+// IsLastIn reports whether a folder has no other policy. Gatekit refuses to load a folder without
+// policies.
+func (f *File) IsLastIn(dir string) (bool, error) {
+	last := true
+	err := walkPolicies(dir, func(path string) error {
+		last = last && path == f.Path
+		return nil
+	})
+	return last, err
+}
+
+// Remove removes the rule and its tests from the folder that ReadFolder read. In place of the last
+// policy of the folder, Remove leaves one that refuses nothing: a folder that anything else has
+// emptied stays an error, so that a reload never takes it for a decision.
+func (f *File) Remove(dir string) error {
+	last, err := f.IsLastIn(dir)
+	if err != nil {
+		return err
+	}
+	if last {
+		for name, content := range map[string]string{noRulesFile: noRules,
+			noRulesTestFile: noRulesTest} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o640); err != nil {
+				return err
+			}
+		}
+	}
+	// the tests first: without the rule they would not compile
+	if err := os.Remove(f.TestPath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.Remove(f.Path)
 }
 
 // shadowMetadata are the lines of a rule that is recorded and not enforced.

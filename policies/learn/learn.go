@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -191,10 +192,10 @@ func (p *Policy) load() (*policies.Stage, error) {
 }
 
 // Write writes the files of the policy to a folder, which it makes if it does not exist. The folder
-// must be empty.
+// must have no files but those that File.Remove left there.
 func (p *Policy) Write(dir, mode string) error {
-	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
-		return fmt.Errorf("the folder %s is not empty", dir)
+	if err := checkUnused(dir); err != nil {
+		return err
 	}
 	files := p.Files(mode)
 	for _, name := range slices.Sorted(maps.Keys(files)) {
@@ -206,7 +207,29 @@ func (p *Policy) Write(dir, mode string) error {
 			return err
 		}
 	}
+	for _, name := range []string{noRulesTestFile, noRulesFile} {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil &&
+			!errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
 	return nil
+}
+
+// checkUnused returns an error if a folder has files other than those that File.Remove left there.
+func checkUnused(dir string) error {
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil || d.IsDir(), path == filepath.Join(dir, noRulesFile),
+			path == filepath.Join(dir, noRulesTestFile):
+			return err
+		}
+		return fmt.Errorf("the folder %s is not empty: it has %s", dir, path)
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // parts divides a log into parts of whole days, or into equal shares of one day.

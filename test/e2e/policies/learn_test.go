@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -320,4 +321,61 @@ func TestLearnedRuleIsRatifiedWhileRunning(t *testing.T) {
 	g.WantRecords("to_server request tools/call box log would_deny", "- - - - - ratify",
 		"- - - - - reload", "to_server request tools/call box log deny",
 		"to_server request tools/call box echo pass")
+}
+
+// TestLastLearnedRuleIsRejectedWhileRunning rejects all learned rules of a running Gatekit, which
+// then refuses nothing. A folder that was emptied in another way is refused, and the rules stay in
+// force.
+func TestLastLearnedRuleIsRejectedWhileRunning(t *testing.T) {
+	harness.Long(t, "waits for reloads")
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	learned := filepath.Join(t.TempDir(), "learned")
+	first := harness.StartHTTP(t, harness.ScriptedServer("box"))
+	harness.CallTool(t, first.Client("2025-11-25"), "box__echo", `{"text":"a"}`)
+	gatekit(t, first.Dir, "policy", "learn", "--log", "audit.jsonl", "--out", learned, "--mode",
+		"enforce")
+
+	g := harness.StartHTTP(t, harness.ScriptedServer("box")+
+		fmt.Sprintf("[policy]\nfiles = [%q]\ntests = true\n", learned))
+	c := g.Client("2025-11-25")
+	harness.WantDenied(t, c, "tools/call", `{"name":"box__log"}`)
+	if err := os.Rename(filepath.Join(learned, "box"), filepath.Join(g.Dir, "box")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(learned, "servers.rego"),
+		filepath.Join(g.Dir, "servers.rego")); err != nil {
+		t.Fatal(err)
+	}
+	g.WaitForLog("the folder contains no .rego file", 1)
+	harness.WantDenied(t, c, "tools/call", `{"name":"box__log"}`)
+	for _, name := range []string{"box", "servers.rego"} {
+		if err := os.Rename(filepath.Join(g.Dir, name), filepath.Join(learned, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out := gatekit(t, g.Dir, "policy", "reject", "learned/*", "--dir", learned)
+	const want = "\nlearned/servers: removed; it was enforced; no rule is left\n"
+	if !strings.HasSuffix(out, want) {
+		t.Errorf("got the output %q, want that it ends with %q", out, want)
+	}
+	harness.WaitUntilAtMost(t, "denied calls", 0, func() int {
+		if harness.IsDenied(harness.Request(t, c, "tools/call", `{"name":"box__log"}`)) {
+			return 1
+		}
+		return 0
+	})
+	rejected, reloads := 0, []string{}
+	for _, r := range g.Records() {
+		switch {
+		case r.Action == "reject":
+			rejected++
+		case r.Action == "reload" && rejected > 0:
+			reloads = append(reloads, r.Reason)
+		}
+	}
+	if rules := strings.Count(out, "\n"); rejected != rules || len(reloads) == 0 ||
+		slices.Contains(reloads, "refused") {
+		t.Errorf("the log has %d rejected rules and then the reloads %q, want %d and no refused "+
+			"one", rejected, reloads, rules)
+	}
 }

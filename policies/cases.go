@@ -38,8 +38,13 @@ type Case struct {
 	RecordedAction string
 
 	exchange string
+	added    bool // see OnlyAddedTo
 	state    caseState
 }
+
+// OnlyAddedTo reports whether stages changed the recorded message, and only added to it: items at
+// the end of an array, or members of _meta. The plugin trace does so.
+func (c *Case) OnlyAddedTo() bool { return c.added }
 
 // WasEvaluated reports whether the policies were evaluated for a recorded case. It returns true for
 // a case that was written by hand. Policies are not evaluated for events, for messages that a
@@ -200,6 +205,7 @@ func (r *caseReader) record(c *Case) {
 	var steps []struct {
 		Stage, Action, Reason string
 		Micros                int
+		Changed               []string
 		Findings              []struct{ Type, Pointer string }
 	}
 	r.decode("steps", &steps)
@@ -209,7 +215,9 @@ func (r *caseReader) record(c *Case) {
 		c.Action) || strings.HasPrefix(c.Action, "would_") {
 		c.RecordedAction = "pass" // a step of the policies below replaces it
 	}
+	var changed []string
 	for _, s := range steps {
+		changed = append(changed, s.Changed...)
 		if s.Stage == "policy" {
 			// In shadow mode, the recorded action is "would_" followed by the action that the
 			// policies would take if they were enforced.
@@ -226,6 +234,9 @@ func (r *caseReader) record(c *Case) {
 			c.Stage = s.Stage
 		}
 	}
+	c.added = len(changed) > 0 && !slices.ContainsFunc(changed, func(pointer string) bool {
+		return !strings.HasPrefix(pointer, "/_meta/") && !strings.HasSuffix(pointer, "/-")
+	})
 	var after struct {
 		Size   int
 		Sha256 string

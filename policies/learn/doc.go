@@ -4,8 +4,9 @@
 //
 // # Guarantees
 //
-//   - A policy is learned only from requests and answers that passed unchanged, and in which no
-//     stage found anything. An unanswered request is not learned from.
+//   - A policy is learned only from requests and answers that passed, and in which no stage found
+//     anything or changed anything. Stages may have added to them, as the plugin trace does. An
+//     unanswered request is not learned from.
 //   - Every statement is a rule of its own, in its own file, with its evidence as a comment: the
 //     number of requests and principals, the first and the last time, and the numbers of records.
 //   - The statements are checked against parts of the log that they were not learned from (see

@@ -26,7 +26,7 @@ var firstDay = time.Date(2026, 11, 1, 8, 0, 0, 0, time.UTC)
 type record struct {
 	principal, server, tool, arguments string
 	action, answer                     string // of the records of the request and of the answer
-	findings                           string // of the answer
+	findings, changed                  string // of the answer
 	unanswered, noBody                 bool
 }
 
@@ -40,7 +40,7 @@ func (r *recorder) call(c record) {
 	if r.now.IsZero() {
 		r.now = firstDay
 	}
-	line := func(direction, kind, action, body, findings string) {
+	line := func(direction, kind, action, body, findings, changed string) {
 		r.seq++
 		r.now = r.now.Add(time.Second)
 		if body != "" {
@@ -49,20 +49,21 @@ func (r *recorder) call(c record) {
 		r.lines = append(r.lines, fmt.Sprintf(`{"seq":%d,"time":%q,"prev":"00","session":"s",`+
 			`"exchange":"e%d","principal":%q,"direction":%q,"kind":%q,"method":"tools/call",`+
 			`"server":%q,"name":%q,"action":%q,"steps":[{"stage":"guard","action":"pass",`+
-			`"findings":[%s]}],"before":{"size":9},"after":{"size":9%s}}`, r.seq,
+			`"findings":[%s],"changed":[%s]}],"before":{"size":9},"after":{"size":9%s}}`, r.seq,
 			r.now.Format(time.RFC3339), len(r.lines)/2, c.principal, direction, kind,
-			or(c.server, "files"), or(c.tool, "read"), action, findings, body))
+			or(c.server, "files"), or(c.tool, "read"), action, findings, changed, body))
 	}
 	body := fmt.Sprintf(`{"name":%q,"arguments":%s}`, or(c.tool, "read"), or(c.arguments, "{}"))
 	if c.noBody {
 		body = ""
 	}
-	line("to_server", "request", or(c.action, "pass"), body, "")
+	line("to_server", "request", or(c.action, "pass"), body, "", "")
 	if c.unanswered {
 		r.lines = append(r.lines, "") // keeps the exchanges in pairs
 		return
 	}
-	line("to_client", "response", or(c.answer, "pass"), `{"content":[]}`, c.findings)
+	line("to_client", "response", or(c.answer, "pass"), `{"content":[]}`, c.findings,
+		c.changed)
 }
 
 func (r *recorder) source(f func(*policies.Case) error) error {
@@ -256,6 +257,7 @@ func TestLearnOnlyFromUnflaggedRequests(t *testing.T) {
 		"asked for":             {action: "ask"},
 		"answer denied":         {answer: "deny"},
 		"answer changed":        {answer: "modify"},
+		"text changed":          {answer: "modify", changed: `"/content/-","/content/0/text"`},
 		"finding in the answer": {findings: `{"type":"secret","pointer":"/content"}`},
 		"unanswered":            {unanswered: true},
 	} {
@@ -276,6 +278,21 @@ func TestLearnOnlyFromUnflaggedRequests(t *testing.T) {
 					p.Requests, p.Flagged, want, want)
 			}
 		})
+	}
+}
+
+// An answer to which a stage only added something is honest: the plugin trace adds to each answer.
+func TestLearnFromAnswersThatStagesAddedTo(t *testing.T) {
+	var r recorder
+	for range 40 {
+		r.call(record{answer: "modify", changed: `"/content/-","/_meta/traceparent"`})
+		r.call(record{tool: "other", answer: "modify", changed: `"/content/-"`,
+			findings: `{"type":"injection"}`})
+	}
+	p, deniedBy := r.learned(t, learn.Options{})
+	if rules := deniedBy(record{}); p.Requests != 40 || p.Flagged != 40 || len(rules) > 0 {
+		t.Errorf("learned from %d requests, %d were flagged, and the call is denied by %q; want "+
+			"40, 40 and none", p.Requests, p.Flagged, rules)
 	}
 }
 

@@ -154,9 +154,9 @@ func (u *serverUse) countRate(c *policies.Case) {
 // a client or a server.
 var ownActions = []string{"own", "answer", "park", "cancelled", "drop"}
 
-// honestRequests calls f with each request that passed unchanged, whose answer did too, and in
-// which no stage found anything. The order is that of the answers. Requests of servers need no
-// answer.
+// honestRequests calls f with each request that passed, whose answer did too, and in which no stage
+// found anything or changed what was there. The order is that of the answers. Requests of servers
+// need no answer.
 func honestRequests(source Source, f func(*policies.Case) error) (flagged int, err error) {
 	type key struct{ principal, session, exchange, server, method string }
 	pending := map[key]*policies.Case{}
@@ -166,8 +166,8 @@ func honestRequests(source Source, f func(*policies.Case) error) (flagged int, e
 		}
 		m := c.Message
 		k := key{m.Principal.ID(), m.Session, c.Exchange(), m.Server, m.Method}
-		clean := c.Action == "pass" && len(c.Findings) == 0 &&
-			cmp.Or(c.RecordedAction, "pass") == "pass"
+		clean := (c.Action == "pass" || c.Action == "modify" && c.OnlyAddedTo()) &&
+			len(c.Findings) == 0 && cmp.Or(c.RecordedAction, "pass") == "pass"
 		switch {
 		case m.Server == "", slices.Contains(ownActions, c.Action):
 			return nil

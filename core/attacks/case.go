@@ -30,9 +30,15 @@ func Classes() []string {
 		"sampling abuse", "skills"}
 }
 
-// Lists returns the entries of the lists of OWASP that cases name, with their titles. The sources
-// are https://owasp.org/www-project-mcp-top-10/ (v0.1) and
-// https://genai.owasp.org/resource/owasp-top-10-for-agentic-applications-for-2026/.
+// Lists returns the entries of the lists of OWASP that cases name, with their titles:
+//
+//   - OWASP Top 10 for Model Context Protocol, version v0.1:
+//     https://owasp.org/www-project-mcp-top-10/, compared on 2026-11-28 with tab_top10.md in the
+//     repository OWASP/www-project-mcp-top-10. That page writes some numbers with one digit; the
+//     pages of the entries write two.
+//   - OWASP Top 10 for Agentic Applications 2026, published on 2025-12-09:
+//     https://genai.owasp.org/resource/owasp-top-10-for-agentic-applications-for-2026/. The titles
+//     have "and" and "&" as the headings of the document do.
 func Lists() map[string]string {
 	return map[string]string{
 		"MCP01:2025": "Token Mismanagement & Secret Exposure",

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
@@ -47,10 +48,16 @@ Without a configuration, attack looks at the defaults of gatekit wrap. Cases in 
 changes its definitions begin with a lock file that approves the first ones, if the configuration
 has [pins]. Allowances are not in effect. Bundles are fetched from their services.
 
+To grade a configuration with a learned policy, learn it from an honest day of the scripted server:
+--day FILE makes honest requests to all tools of the cases, with other values, and writes their
+records to FILE. A policy that was learned from your own servers refuses the tools of the cases,
+the honest ones, too.
+
 The exit code is 1 if the grade is below --grade, or if a case could not be played.`,
 		Example: `  gatekit attack
   gatekit attack traversal SSRF --config /etc/gatekit/gatekit.toml
-  gatekit attack --grade B --json`,
+  gatekit attack --grade B --json
+  gatekit attack --day day.jsonl && gatekit policy learn --log day.jsonl --mode enforce`,
 		ValidArgsFunction: cobra.FixedCompletions(attacks.Classes(),
 			cobra.ShellCompDirectiveNoFileComp),
 		Args: func(_ *cobra.Command, args []string) error {
@@ -72,6 +79,8 @@ The exit code is 1 if the grade is below --grade, or if a case could not be play
 	}
 	configFlag(c, &o.path)
 	c.Flags().Var(&o.grade, "grade", "exit with 1 if the `grade` is worse: A, B, C, D, E or F")
+	c.Flags().StringVar(&o.day, "day", "",
+		"play honest work instead of attacks, and write its records to a new `file`")
 	c.Flags().BoolVar(&o.asJSON, "json", false, "print one JSON object")
 	return c
 }
@@ -79,8 +88,15 @@ The exit code is 1 if the grade is below --grade, or if a case could not be play
 // attackOptions holds the flags of attack.
 type attackOptions struct {
 	path   string
+	day    string // the log of an honest day
 	grade  choice
 	asJSON bool
+}
+
+// dayReport is the JSON of attack --day.
+type dayReport struct {
+	Log      string `json:"log"`
+	Requests int    `json:"requests"`
 }
 
 // attackReport is the JSON of attack.
@@ -137,9 +153,20 @@ func (p *program) runAttack(cmd *cobra.Command, o attackOptions, classes []strin
 		return reportMistakes(cmd, err, o.asJSON)
 	}
 	p.masked.add(c)
+	if o.day != "" {
+		if len(classes) > 0 || o.grade.value != "" {
+			return errors.New("--day plays no attacks: it takes no class and no --grade")
+		}
+		if _, err := os.Lstat(o.day); !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("the file %s exists\nhint: name a new file with --day", o.day)
+		}
+	}
 	// What waits for approval and what plugins keep goes to the state folder.
 	if err := os.Setenv("XDG_STATE_HOME", filepath.Join(dir, "state")); err != nil {
 		return err
+	}
+	if o.day != "" {
+		return p.playDay(cmd, o, c, dir, all)
 	}
 	for _, era := range []string{attacks.Legacy, attacks.Modern} {
 		if err := p.attackIn(cmd.Context(), r, c, dir, era, cases); err != nil {
@@ -237,6 +264,65 @@ func (p *program) attackIn(ctx context.Context, r *attackReport, c *config.Confi
 		}
 	}
 	return ctx.Err()
+}
+
+// playDay plays an honest day in both eras, and writes its records to the log that o.day names. No
+// plugin or policy sees the day: Gatekit only records it.
+func (p *program) playDay(cmd *cobra.Command, o attackOptions, c *config.Config, dir string,
+	all []attacks.Case) error {
+	day, err := attacks.Day(all)
+	if err != nil {
+		return err
+	}
+	r := dayReport{}
+	if r.Log, err = filepath.Abs(o.day); err != nil {
+		return err
+	}
+	for _, era := range []string{attacks.Legacy, attacks.Modern} {
+		copied, err := attackedConfig(c, dir, era, false)
+		if err != nil {
+			return err
+		}
+		copied.Audit.File, copied.Audit.Bodies = r.Log, "redacted"
+		copied.Plugins, copied.Policy = nil, nil
+		n, err := playHonest(cmd.Context(), copied, day, era, attackPrefix(c))
+		if err != nil {
+			return fmt.Errorf("play the honest day: %w", err)
+		}
+		r.Requests += n
+	}
+	if o.asJSON {
+		return printJSON(cmd.OutOrStdout(), r)
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "the records of %s are in %s\n",
+		plural(r.Requests, "honest request"), displayPath(o.day))
+	return nil
+}
+
+// playHonest plays honest cases in one era, and returns the number of requests.
+func playHonest(ctx context.Context, c *config.Config, cases []attacks.Case, era,
+	prefix string) (requests int, err error) {
+	stage := &attacks.Stage{}
+	defer stage.Wait()
+	g, err := openGatewayWith(ctx, c, slog.New(slog.DiscardHandler), nil, stage.Dial)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, g.close()) }()
+	for _, a := range cases {
+		out, err := stage.Play(ctx, a, era, prefix, func(ctx context.Context,
+			client conn.Pipe) error {
+			return g.endpoint.ServePipe(ctx, client, nil)
+		})
+		if err == nil && len(out.Refused) > 0 {
+			err = fmt.Errorf("an honest request was refused: %s", out.Refused[0])
+		}
+		if err != nil {
+			return 0, err
+		}
+		requests += len(a.Requests)
+	}
+	return requests, nil
 }
 
 // attackPrefix returns what stands before the names of the first server's tools.

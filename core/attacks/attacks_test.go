@@ -2,6 +2,7 @@ package attacks_test
 
 import (
 	"context"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -69,6 +70,49 @@ func relay(t *testing.T, stage *attacks.Stage) func(context.Context, conn.Pipe) 
 		both.Go(func() { forward(server, client) })
 		both.Wait()
 		return nil
+	}
+}
+
+// TestDayHasTheToolsOfAllCases plays the honest day with nothing between the client and the server.
+// The day calls each tool of the cases, but makes no request of a case that has a value.
+func TestDayHasTheToolsOfAllCases(t *testing.T) {
+	all, err := attacks.Cases()
+	if err != nil {
+		t.Fatal(err)
+	}
+	day, err := attacks.Day(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := regexp.MustCompile(`^\{"name":("[^"]*")`)
+	used := map[string]bool{}
+	stage := &attacks.Stage{}
+	for _, c := range day {
+		for _, era := range []string{attacks.Legacy, attacks.Modern} {
+			out, err := stage.Play(t.Context(), c, era, "", relay(t, stage))
+			if err != nil || len(out.Refused) > 0 {
+				t.Errorf("%s (%s): refused %q, error %v", c.Name, era, out.Refused, err)
+			}
+		}
+		for _, r := range c.Requests {
+			if tool := name.FindString(r.Params); tool != "" {
+				used[tool] = true
+			}
+			used[r.Params] = true
+		}
+	}
+	stage.Wait()
+	for _, c := range all {
+		for _, r := range c.Requests {
+			if tool := name.FindString(r.Params); r.Method == "tools/call" && !used[tool] {
+				t.Errorf("%s: the day does not call %s", c.Name, tool)
+			}
+			// the definition of the tool offers two values, and the number of an item says nothing
+			numbered := strings.Contains(r.Params, `"n":`) || strings.Contains(r.Params, `"mode":`)
+			if r.Method == "tools/call" && !numbered && used[r.Params] {
+				t.Errorf("%s: the day makes the request %s", c.Name, r.Params)
+			}
+		}
 	}
 }
 

@@ -1,7 +1,8 @@
 // Package peers provides the programs that tests use. These are the real servers and clients that
 // test/package.json, test/servers/package.json and test/clients/package.json pin, the packages of
 // the TypeScript example, the go-sdk's conformance server and clients (tools of go.mod), and the
-// gatekit binary, which is built from the working tree.
+// gatekit binary, which is built from the working tree. An OpenTelemetry collector and an OpenID
+// provider are built from modules of their own.
 //
 // Tests install the npm packages that they need into the user's cache folder. Each version of a
 // package-lock.json has one folder, which all test packages share. If Node, npm or the registry is
@@ -67,6 +68,30 @@ func Collector(t testing.TB) string {
 	}
 	return binary
 }
+
+// OpenIDProvider builds the provider of test/openidprovider, which needs no Node, and returns its
+// path. If the build fails, for example because its modules cannot be fetched, the test is skipped.
+func OpenIDProvider(t testing.TB) string {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("left out by -short: builds an OpenID provider")
+	}
+	path, err := openIDProvider()
+	if err != nil {
+		missing(t, fmt.Errorf("the OpenID provider cannot be built: %w", err))
+	}
+	return path
+}
+
+var openIDProvider = sync.OnceValues(func() (string, error) {
+	dir, err := folder()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "openidprovider")
+	_, err = run("go", "build", "-C", filepath.Join("test", "openidprovider"), "-o", path)
+	return path, err
+})
 
 // Modules is a folder in which npm ci has made a node_modules.
 type Modules struct{ dir string }

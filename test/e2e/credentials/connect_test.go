@@ -32,14 +32,16 @@ type connectable struct {
 func startConnectable(t *testing.T, settings, tables string) *connectable {
 	t.Helper()
 	front := startFront(t, false)
-	return startConnectableAt(t, front, front.URL+"/gate", settings, tables)
+	return startConnectableAt(t, oneAuthorizationServer(), front, front.URL+"/gate", settings,
+		tables)
 }
 
-// startConnectableAt is startConnectable with a proxy and its public URL.
-func startConnectableAt(t *testing.T, front *front, public, settings, tables string) *connectable {
+// startConnectableAt is startConnectable with an authorization server, a proxy and its public URL.
+func startConnectableAt(t *testing.T, at authorizationServer, front *front, public, settings,
+	tables string) *connectable {
 	t.Helper()
 	c := &connectable{public: public}
-	c.provider = startProvider(t, 3600, "CONNECT="+c.public+"/connect")
+	c.provider = at.start(t, 3600, 3600, "CONNECT="+c.public+"/connect")
 	c.server = protectedBy(t, c.provider, false)
 	c.gatekit = start(t, fmt.Sprintf(`public_url = %q
 [[listen.auth.issuer]]
@@ -170,67 +172,70 @@ func refusals(g *harness.Gatekit, principal string) (reasons []string) {
 // TestPrincipalIsAskedToLogIn calls a tool without a login. Ann gets a link. Bob, who opens it, is
 // refused. After ann has logged in on the pages, the call goes on.
 func TestPrincipalIsAskedToLogIn(t *testing.T) {
-	for _, revision := range harness.Revisions {
-		t.Run(revision, func(t *testing.T) {
-			c := startConnectable(t, preRegistered, "")
-			ann := c.provider.issuer + "#ann"
-			client := c.client(t, revision, ann, c.provider.accessToken("ann"))
-			asked := opensURLs(client, "accept")
-			question, called := callUntilAsked(t, client, asked)
-			page := mcptest.Text(question.Params, "url")
-			if mcptest.Text(question.Params, "mode") != "url" ||
-				!strings.HasPrefix(page, c.public+"/connect/gk1.") ||
-				!strings.Contains(mcptest.Text(question.Params, "message"),
-					`Log in to the server "box" at `+c.provider.issuer) {
-				t.Errorf("got the question %s", question.Params)
-			}
-
-			status, text := newUser(t, "bob").open(c, page)
-			if status != http.StatusForbidden || !strings.Contains(text, "not for you") ||
-				strings.Contains(text, "ann") || strings.Contains(text, "box") {
-				t.Errorf("bob got status %d and the page\n%s", status, text)
-			}
-			if got := refusals(c.gatekit, ann); len(got) != 1 || !strings.Contains(got[0],
-				"was opened by \""+c.provider.issuer+"#bob\"") {
-				t.Errorf("got the refusals %q, want one that names bob", got)
-			}
-
-			user := newUser(t, "ann")
-			status, text = user.open(c, page)
-			for _, want := range []string{"<dd>editor</dd>", "<dd>box</dd>",
-				"<dd>" + c.provider.issuer + "</dd>", "<dd>read", "<dd>" + ann + "</dd>"} {
-				if status != http.StatusOK || !strings.Contains(text, want) {
-					t.Errorf("ann got status %d and a page without %s:\n%s", status, want, text)
+	for _, at := range authorizationServers {
+		for _, revision := range harness.Revisions {
+			t.Run(string(at)+", "+revision, func(t *testing.T) {
+				front := startFront(t, false)
+				c := startConnectableAt(t, at, front, front.URL+"/gate", preRegistered, "")
+				ann := c.provider.issuer + "#ann"
+				client := c.client(t, revision, ann, c.provider.accessToken("ann"))
+				asked := opensURLs(client, "accept")
+				question, called := callUntilAsked(t, client, asked)
+				page := mcptest.Text(question.Params, "url")
+				if mcptest.Text(question.Params, "mode") != "url" ||
+					!strings.HasPrefix(page, c.public+"/connect/gk1.") ||
+					!strings.Contains(mcptest.Text(question.Params, "message"),
+						`Log in to the server "box" at `+c.provider.issuer) {
+					t.Errorf("got the question %s", question.Params)
 				}
-			}
-			if got := actions(c.gatekit)[ann+" login"]; got != 1 {
-				t.Errorf("%d logins before ann has pressed the button, want the first one", got)
-			}
-			status, last := user.press(c, page, text)
-			if status != http.StatusOK || !strings.Contains(last, "You are logged in") {
-				t.Errorf("the last page has status %d:\n%s", status, last)
-			}
-			if got := <-called; !strings.Contains(got, "you are ann") {
-				t.Errorf("the call got %s, want the result for ann", got)
-			}
-			wantUser(t, client, "ann")
-			if got := actions(c.gatekit)[ann+" login"]; got != 2 {
-				t.Errorf("%d logins, want 2", got)
-			}
-			if status, text := user.open(c, page); status != http.StatusNotFound ||
-				!strings.Contains(text, "cannot be used") {
-				t.Errorf("the link was used, and now gets status %d:\n%s", status, text)
-			}
-			if revision != mcptest.Modern {
-				if _, err := client.AwaitMethod(harness.Context(t), 0,
-					"notifications/elicitation/complete"); err != nil {
-					t.Error(err)
+
+				status, text := newUser(t, "bob").open(c, page)
+				if status != http.StatusForbidden || !strings.Contains(text, "not for you") ||
+					strings.Contains(text, "ann") || strings.Contains(text, "box") {
+					t.Errorf("bob got status %d and the page\n%s", status, text)
 				}
-			}
-			c.gatekit.WantRecords("to_client request elicitation/create box - pass",
-				"to_server response elicitation/create box - pass")
-			wantHidden(t, c.gatekit, c.server, text, last)
-		})
+				if got := refusals(c.gatekit, ann); len(got) != 1 || !strings.Contains(got[0],
+					"was opened by \""+c.provider.issuer+"#bob\"") {
+					t.Errorf("got the refusals %q, want one that names bob", got)
+				}
+
+				user := newUser(t, "ann")
+				status, text = user.open(c, page)
+				for _, want := range []string{"<dd>editor</dd>", "<dd>box</dd>",
+					"<dd>" + c.provider.issuer + "</dd>", "<dd>read", "<dd>" + ann + "</dd>"} {
+					if status != http.StatusOK || !strings.Contains(text, want) {
+						t.Errorf("ann got status %d and a page without %s:\n%s", status, want, text)
+					}
+				}
+				if got := actions(c.gatekit)[ann+" login"]; got != 1 {
+					t.Errorf("%d logins before ann has pressed the button, want the first one", got)
+				}
+				status, last := user.press(c, page, text)
+				if status != http.StatusOK || !strings.Contains(last, "You are logged in") {
+					t.Errorf("the last page has status %d:\n%s", status, last)
+				}
+				if got := <-called; !strings.Contains(got, "you are ann") {
+					t.Errorf("the call got %s, want the result for ann", got)
+				}
+				wantUser(t, client, "ann")
+				if got := actions(c.gatekit)[ann+" login"]; got != 2 {
+					t.Errorf("%d logins, want 2", got)
+				}
+				if status, text := user.open(c, page); status != http.StatusNotFound ||
+					!strings.Contains(text, "cannot be used") {
+					t.Errorf("the link was used, and now gets status %d:\n%s", status, text)
+				}
+				if revision != mcptest.Modern {
+					if _, err := client.AwaitMethod(harness.Context(t), 0,
+						"notifications/elicitation/complete"); err != nil {
+						t.Error(err)
+					}
+				}
+				c.gatekit.WantRecords("to_client request elicitation/create box - pass",
+					"to_server response elicitation/create box - pass")
+				wantHidden(t, c.gatekit, c.server, text, last)
+			})
+		}
 	}
 }
 
@@ -380,8 +385,8 @@ func TestPagesInABrowser(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := startConnectableAt(t, front, "https://example.com:"+u.Port()+"/gate", preRegistered,
-			"")
+		c := startConnectableAt(t, oneAuthorizationServer(), front,
+			"https://example.com:"+u.Port()+"/gate", preRegistered, "")
 		usePagesInABrowser(t, c, "__Host-gatekit-connect true true Lax",
 			"--host-resolver-rules=MAP example.com 127.0.0.1",
 			"--ignore-certificate-errors-spki-list="+base64.StdEncoding.EncodeToString(key[:]))
@@ -439,7 +444,8 @@ func usePagesInABrowser(t *testing.T, c *connectable, cookie string, flags ...st
 // TestPagesRegisterGatekit logs in on the pages at an authorization server at which Gatekit
 // registers itself.
 func TestPagesRegisterGatekit(t *testing.T) {
-	c := startConnectable(t, "register = true", "")
+	front := startFront(t, false)
+	c := startConnectableAt(t, oidcProvider, front, front.URL+"/gate", "register = true", "")
 	ann := c.provider.issuer + "#ann"
 	client := c.client(t, mcptest.Modern, ann, c.provider.accessToken("ann"))
 	asked := opensURLs(client, "accept")

@@ -10,11 +10,15 @@ import (
 // TestUserLogsInOnAnotherDevice logs in with a code at a certified authorization server, while
 // gatekit runs.
 func TestUserLogsInOnAnotherDevice(t *testing.T) {
-	for _, settings := range []string{preRegistered, "register = true"} {
-		t.Run(settings, func(t *testing.T) {
-			a := startProvider(t, 3600)
+	for _, tt := range []struct {
+		at       authorizationServer
+		settings string
+	}{{oidcProvider, preRegistered}, {oidcProvider, "register = true"},
+		{zitadelOIDC, preRegistered}} {
+		t.Run(string(tt.at)+", "+tt.settings, func(t *testing.T) {
+			a := tt.at.start(t, 3600, 3600)
 			p := protectedBy(t, a, false)
-			g := start(t, oauth(p, pinned(a), settings)+harness.ScriptedServer("other"))
+			g := start(t, oauth(p, pinned(a), tt.settings)+harness.ScriptedServer("other"))
 			c := connect(t, g, harness.Revisions[0])
 			harness.Handshake(t, c)
 			wantNoLogin(t, c, "gatekit auth login box")

@@ -24,7 +24,7 @@ func TestLoginWithOwnClientDocument(t *testing.T) {
 				Bytes: front.Certificate().Raw}), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			a := startProvider(t, 3600, "NODE_EXTRA_CA_CERTS="+certificate)
+			a := oidcProvider.start(t, 3600, 3600, "NODE_EXTRA_CA_CERTS="+certificate)
 			p := protectedBy(t, a, false)
 			public := front.URL + "/gate"
 			g := start(t, fmt.Sprintf("public_url = %q\n", public)+oauth(p)+

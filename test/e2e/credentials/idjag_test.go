@@ -26,8 +26,8 @@ func startAsserting(t *testing.T, keepsSessions bool) (*connectable, *provider) 
 	t.Helper()
 	front := startFront(t, false)
 	c := &connectable{public: front.URL + "/gate"}
-	c.provider = startProvider(t, 3600, "CONNECT="+c.public+"/connect")
-	a := startProvider(t, 3600, "IDP="+c.provider.issuer)
+	c.provider = oidcProvider.start(t, 3600, 3600, "CONNECT="+c.public+"/connect")
+	a := oidcProvider.start(t, 3600, 3600, "IDP="+c.provider.issuer)
 	c.server = protectedBy(t, a, keepsSessions)
 	c.gatekit = start(t, fmt.Sprintf(`public_url = %q
 [[listen.auth.issuer]]

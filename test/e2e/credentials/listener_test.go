@@ -69,7 +69,7 @@ func TestClientsLogInAtTheListener(t *testing.T) {
 		{"Inspector in a browser", mcptest.Modern, aClient.inspectorInABrowser},
 	} {
 		t.Run(tt.name+" "+tt.revision, func(t *testing.T) {
-			p, g := startListener(t, tt.revision, certFile)
+			p, g := startListener(t, oidcProvider, tt.revision, certFile)
 			for _, by := range []struct{ name, id string }{
 				{"document", document.URL + "/client.json"}, {"registration", ""},
 				{"registered", "desktop"}} {
@@ -97,10 +97,30 @@ func TestClientsLogInAtTheListener(t *testing.T) {
 	}
 }
 
+// TestRegisteredClientLogsInWithoutNode logs in with a client that needs no Node.
+func TestRegisteredClientLogsInWithoutNode(t *testing.T) {
+	for _, revision := range harness.Revisions {
+		t.Run("go-sdk "+revision, func(t *testing.T) {
+			p, g := startListener(t, zitadelOIDC, revision, "")
+			c := aClient{t: t, modern: revision == mcptest.Modern, url: g.URL, id: "desktop",
+				browse: func(page string) string { return p.browse(page, "ann") }}
+			if output := c.goSDK(); !strings.Contains(output, "hello") {
+				t.Errorf("the client printed\n%s\nwant the result of the tool", output)
+			}
+			wantCallsBy(t, g, p.issuer+"#ann", c.id)
+			if logs := strings.Join(g.LogLines(), "\n") + g.Stderr.String(); strings.Contains(logs,
+				"eyJ") { // each token begins with it
+				t.Errorf("a token is in a log:\n%s", logs)
+			}
+		})
+	}
+}
+
 // startListener starts a provider whose access tokens are JWTs, and a gatekit that accepts them.
-func startListener(t *testing.T, revision, certFile string) (*provider, *harness.Gatekit) {
+func startListener(t *testing.T, at authorizationServer, revision, certFile string) (*provider,
+	*harness.Gatekit) {
 	t.Helper()
-	p := startProvider(t, 3600, "NODE_EXTRA_CA_CERTS="+certFile, "JWTS=1")
+	p := at.start(t, 3600, 3600, "NODE_EXTRA_CA_CERTS="+certFile, "JWTS=1")
 	g := harness.StartHTTP(t, fmt.Sprintf(`public_url = "http://LISTEN_ADDRESS"
 [listen.auth]
 scopes = ["read"]

@@ -142,65 +142,61 @@ func wantHidden(t *testing.T, g *harness.Gatekit, p *protected, texts ...string)
 }
 
 func TestUserLogsInAndOut(t *testing.T) {
-	for _, era := range []string{"legacy", "modern"} {
-		for _, revision := range harness.Revisions {
-			t.Run(era+" server, "+revision+" client", func(t *testing.T) {
-				a := startProvider(t, 3600)
-				p := protectedBy(t, a, era == "legacy")
-				g := start(t, oauth(p, pinned(a), preRegistered)+harness.ScriptedServer("other"))
-				c := connect(t, g, revision)
-				harness.Handshake(t, c)
-				subscribe(t, c)
-				if list := string(harness.Request(t, c, "tools/list", `{}`).Result); !strings.
-					Contains(list, `"gatekit/partial"`) || !strings.Contains(list, "not logged in") {
-					t.Errorf("before the login, the list is %s", list)
-				}
-				wantNoLogin(t, c, "gatekit auth login box")
-
-				mark := c.Mark()
-				out := a.logIn(t, g.Dir, "ann", "box")
-				awaitChange(t, c, mark)
-				wantUser(t, c, "ann")
-				if list := string(harness.Request(t, c, "tools/list", `{}`).Result); !strings.
-					Contains(list, "box__whoami") || strings.Contains(list, "gatekit/partial") {
-					t.Errorf("after the login, the list is %s", list)
-				}
-				listed, _ := gatekit(t, g.Dir, "auth", "list", "--json")
-				if !strings.Contains(listed, `"server":"box","principal":"","issuer":"`+a.issuer) ||
-					!strings.Contains(listed, `"state":"valid"`) {
-					t.Errorf("auth list printed %s", listed)
-				}
-
-				// The server refuses the token: it is refreshed, and the call is repeated.
-				p.refuse(p.tokensSeen()[0])
-				wantUser(t, c, "ann")
-				if n := a.count("grant refresh_token"); n != 1 || len(p.tokensSeen()) != 2 {
-					t.Errorf("%d refreshes, %d tokens; want 1 and 2", n, len(p.tokensSeen()))
-				}
-
-				mark = c.Mark()
-				left, code := gatekit(t, g.Dir, "auth", "logout", "box")
-				if code != 0 {
-					t.Errorf("auth logout: exit code %d, %s", code, left)
-				}
-				for _, token := range p.tokensSeen() {
-					if info, err := a.check(token, p.url()); err == nil {
-						t.Errorf("the provider still accepts a token of %s", info.UserID)
-					}
-				}
-				awaitChange(t, c, mark)
-				wantNoLogin(t, c, "gatekit auth login box")
-				if got := actions(g); got["login"] != 1 || got["refreshed"] != 1 ||
-					got["logout"] != 1 {
-					t.Errorf("got the events %v, want one login, refreshed and logout", got)
-				}
-				if _, code := gatekit(t, g.Dir, "auth", "logout", "box"); code != 1 {
-					t.Errorf("a second logout: exit code %d, want 1", code)
-				}
-				wantHidden(t, g, p, out, listed, left)
-			})
+	everywhere(t, func(t *testing.T, at authorizationServer, era, revision string) {
+		a := at.start(t, 3600, 3600)
+		p := protectedBy(t, a, era == "legacy")
+		g := start(t, oauth(p, pinned(a), preRegistered)+harness.ScriptedServer("other"))
+		c := connect(t, g, revision)
+		harness.Handshake(t, c)
+		subscribe(t, c)
+		if list := string(harness.Request(t, c, "tools/list", `{}`).Result); !strings.
+			Contains(list, `"gatekit/partial"`) || !strings.Contains(list, "not logged in") {
+			t.Errorf("before the login, the list is %s", list)
 		}
-	}
+		wantNoLogin(t, c, "gatekit auth login box")
+
+		mark := c.Mark()
+		out := a.logIn(t, g.Dir, "ann", "box")
+		awaitChange(t, c, mark)
+		wantUser(t, c, "ann")
+		if list := string(harness.Request(t, c, "tools/list", `{}`).Result); !strings.
+			Contains(list, "box__whoami") || strings.Contains(list, "gatekit/partial") {
+			t.Errorf("after the login, the list is %s", list)
+		}
+		listed, _ := gatekit(t, g.Dir, "auth", "list", "--json")
+		if !strings.Contains(listed, `"server":"box","principal":"","issuer":"`+a.issuer) ||
+			!strings.Contains(listed, `"state":"valid"`) {
+			t.Errorf("auth list printed %s", listed)
+		}
+
+		// The server refuses the token: it is refreshed, and the call is repeated.
+		p.refuse(p.tokensSeen()[0])
+		wantUser(t, c, "ann")
+		if n := a.count("grant refresh_token"); n != 1 || len(p.tokensSeen()) != 2 {
+			t.Errorf("%d refreshes, %d tokens; want 1 and 2", n, len(p.tokensSeen()))
+		}
+
+		mark = c.Mark()
+		left, code := gatekit(t, g.Dir, "auth", "logout", "box")
+		if code != 0 {
+			t.Errorf("auth logout: exit code %d, %s", code, left)
+		}
+		for _, token := range p.tokensSeen() {
+			if info, err := a.check(token, p.url()); err == nil {
+				t.Errorf("the provider still accepts a token of %s", info.UserID)
+			}
+		}
+		awaitChange(t, c, mark)
+		wantNoLogin(t, c, "gatekit auth login box")
+		if got := actions(g); got["login"] != 1 || got["refreshed"] != 1 ||
+			got["logout"] != 1 {
+			t.Errorf("got the events %v, want one login, refreshed and logout", got)
+		}
+		if _, code := gatekit(t, g.Dir, "auth", "logout", "box"); code != 1 {
+			t.Errorf("a second logout: exit code %d, want 1", code)
+		}
+		wantHidden(t, g, p, out, listed, left)
+	})
 }
 
 // staticToken returns a static token, and its table for the configuration.
@@ -215,63 +211,59 @@ func staticToken(t *testing.T, name string) (token, table string) {
 }
 
 func TestPrincipalsNeverShareLogins(t *testing.T) {
-	for _, era := range []string{"legacy", "modern"} {
-		for _, revision := range harness.Revisions {
-			t.Run(era+" server, "+revision+" client", func(t *testing.T) {
-				a := startProvider(t, 3600)
-				p := protectedBy(t, a, era == "legacy")
-				var tables string
-				names, tokens := []string{"ann", "bob", "eve"}, map[string]string{}
-				for _, name := range names {
-					token, table := staticToken(t, name)
-					tokens[name], tables = token, tables+table
-				}
-				g := start(t, tables+oauth(p, pinned(a), preRegistered)+
-					harness.ScriptedServer("other"))
-				out := a.logIn(t, g.Dir, "ann-there", "box", "--principal", "token:ann")
-				out += a.logIn(t, g.Dir, "bob-there", "box", "--principal", "token:bob")
-				var wg sync.WaitGroup
-				for _, name := range names {
-					connection := mcptest.NewHTTP(g.URL)
-					connection.Header.Set("Authorization", "Bearer "+tokens[name])
-					connection.Header.Set("Cookie", "canary=1")
-					c := mcptest.NewClient(connection, revision)
-					t.Cleanup(func() { c.Close() })
-					harness.Handshake(t, c)
-					for range 8 {
-						wg.Go(func() {
-							m, err := c.Tool(harness.Context(t), "box__whoami", `{}`)
-							got := string(m.Result) + string(m.Error)
-							want := "you are " + name + `-there"`
-							if name == "eve" {
-								want = "run gatekit auth login box --principal 'token:eve'"
-							}
-							if err != nil || !strings.Contains(got, want) {
-								t.Errorf("%s got %s, %v; want %s", name, got, err, want)
-							}
-						})
-					}
-				}
-				wg.Wait()
-				if n := len(p.tokensSeen()); n != 2 {
-					t.Errorf("the server got %d tokens, want 2", n)
-				}
-				checked, code := gatekit(t, g.Dir, "check")
-				if code != 0 || !strings.Contains(checked, "logged in: 2 principals") {
-					t.Errorf("gatekit check: exit code %d, %s", code, checked)
-				}
-				if left, code := gatekit(t, g.Dir, "auth", "logout", "box", "--principal",
-					"token:ann"); code != 0 {
-					t.Errorf("auth logout: %s", left)
-				}
-				if got := actions(g); got["token:ann login"] != 1 || got["token:bob login"] != 1 ||
-					got["token:ann logout"] != 1 {
-					t.Errorf("got the events %v", got)
-				}
-				wantHidden(t, g, p, out, checked)
-			})
+	everywhere(t, func(t *testing.T, at authorizationServer, era, revision string) {
+		a := at.start(t, 3600, 3600)
+		p := protectedBy(t, a, era == "legacy")
+		var tables string
+		names, tokens := []string{"ann", "bob", "eve"}, map[string]string{}
+		for _, name := range names {
+			token, table := staticToken(t, name)
+			tokens[name], tables = token, tables+table
 		}
-	}
+		g := start(t, tables+oauth(p, pinned(a), preRegistered)+
+			harness.ScriptedServer("other"))
+		out := a.logIn(t, g.Dir, "ann-there", "box", "--principal", "token:ann")
+		out += a.logIn(t, g.Dir, "bob-there", "box", "--principal", "token:bob")
+		var wg sync.WaitGroup
+		for _, name := range names {
+			connection := mcptest.NewHTTP(g.URL)
+			connection.Header.Set("Authorization", "Bearer "+tokens[name])
+			connection.Header.Set("Cookie", "canary=1")
+			c := mcptest.NewClient(connection, revision)
+			t.Cleanup(func() { c.Close() })
+			harness.Handshake(t, c)
+			for range 8 {
+				wg.Go(func() {
+					m, err := c.Tool(harness.Context(t), "box__whoami", `{}`)
+					got := string(m.Result) + string(m.Error)
+					want := "you are " + name + `-there"`
+					if name == "eve" {
+						want = "run gatekit auth login box --principal 'token:eve'"
+					}
+					if err != nil || !strings.Contains(got, want) {
+						t.Errorf("%s got %s, %v; want %s", name, got, err, want)
+					}
+				})
+			}
+		}
+		wg.Wait()
+		if n := len(p.tokensSeen()); n != 2 {
+			t.Errorf("the server got %d tokens, want 2", n)
+		}
+		checked, code := gatekit(t, g.Dir, "check")
+		if code != 0 || !strings.Contains(checked, "logged in: 2 principals") {
+			t.Errorf("gatekit check: exit code %d, %s", code, checked)
+		}
+		if left, code := gatekit(t, g.Dir, "auth", "logout", "box", "--principal",
+			"token:ann"); code != 0 {
+			t.Errorf("auth logout: %s", left)
+		}
+		if got := actions(g); got["token:ann login"] != 1 || got["token:bob login"] != 1 ||
+			got["token:ann logout"] != 1 {
+			t.Errorf("got the events %v", got)
+		}
+		wantHidden(t, g, p, out, checked)
+	})
 }
 
 func TestLoginNeedsAPrincipalThatExists(t *testing.T) {
@@ -296,52 +288,54 @@ func TestLoginNeedsAPrincipalThatExists(t *testing.T) {
 }
 
 func TestManyCallsWithAnExpiredTokenRefreshOnce(t *testing.T) {
-	for _, revision := range harness.Revisions {
-		t.Run(revision, func(t *testing.T) {
-			a := startProvider(t, 2)
-			p := protectedBy(t, a, false)
-			g := start(t, oauth(p, pinned(a), preRegistered)+harness.ScriptedServer("other"))
-			a.logIn(t, g.Dir, "ann", "box")
-			c := connect(t, g, revision)
-			harness.WaitUntilAtMost(t, "a token that has not expired", 0, func() int {
-				out, _ := gatekit(t, g.Dir, "auth", "list", "--json")
-				var l struct{ State string }
-				if err := json.Unmarshal([]byte(out), &l); err != nil {
-					t.Fatalf("%v: %s", err, out)
-				}
-				if l.State == "refreshable" {
-					return 0
-				}
-				return 1
-			})
-			harness.Handshake(t, c)
-			var wg sync.WaitGroup
-			for range 64 {
-				wg.Go(func() {
-					if m, err := c.Tool(harness.Context(t), "box__whoami", `{}`); err != nil ||
-						!strings.Contains(string(m.Result), "you are ann") {
-						t.Errorf("got %s, %v", m.Raw, err)
+	for _, at := range authorizationServers {
+		for _, revision := range harness.Revisions {
+			t.Run(string(at)+", "+revision, func(t *testing.T) {
+				a := at.start(t, 2, 3600)
+				p := protectedBy(t, a, false)
+				g := start(t, oauth(p, pinned(a), preRegistered)+harness.ScriptedServer("other"))
+				a.logIn(t, g.Dir, "ann", "box")
+				c := connect(t, g, revision)
+				harness.WaitUntilAtMost(t, "a token that has not expired", 0, func() int {
+					out, _ := gatekit(t, g.Dir, "auth", "list", "--json")
+					var l struct{ State string }
+					if err := json.Unmarshal([]byte(out), &l); err != nil {
+						t.Fatalf("%v: %s", err, out)
 					}
+					if l.State == "refreshable" {
+						return 0
+					}
+					return 1
 				})
-			}
-			wg.Wait()
-			if n := a.count("grant refresh_token"); n != 1 {
-				t.Errorf("%d refreshes, want 1", n)
-			}
-			// The provider issues a new refresh token each time. The old one would revoke all.
-			p.refuse(p.tokensSeen()[len(p.tokensSeen())-1])
-			wantUser(t, c, "ann")
-			if got := actions(g); got["refreshed"] != 2 || a.count("grant refresh_token") != 2 {
-				t.Errorf("got the events %v and %d refreshes, want 2", got,
-					a.count("grant refresh_token"))
-			}
-			wantHidden(t, g, p)
-		})
+				harness.Handshake(t, c)
+				var wg sync.WaitGroup
+				for range 64 {
+					wg.Go(func() {
+						if m, err := c.Tool(harness.Context(t), "box__whoami", `{}`); err != nil ||
+							!strings.Contains(string(m.Result), "you are ann") {
+							t.Errorf("got %s, %v", m.Raw, err)
+						}
+					})
+				}
+				wg.Wait()
+				if n := a.count("grant refresh_token"); n != 1 {
+					t.Errorf("%d refreshes, want 1", n)
+				}
+				// The provider issues a new refresh token each time. The old one would revoke all.
+				p.refuse(p.tokensSeen()[len(p.tokensSeen())-1])
+				wantUser(t, c, "ann")
+				if got := actions(g); got["refreshed"] != 2 || a.count("grant refresh_token") != 2 {
+					t.Errorf("got the events %v and %d refreshes, want 2", got,
+						a.count("grant refresh_token"))
+				}
+				wantHidden(t, g, p)
+			})
+		}
 	}
 }
 
 func TestGatekitRegistersItself(t *testing.T) {
-	a := startProvider(t, 3600)
+	a := oidcProvider.start(t, 3600, 3600)
 	p := protectedBy(t, a, false)
 	g := start(t, oauth(p, "register = true", `per = "gatekit"`)+harness.ScriptedServer("other"))
 	c := connect(t, g, mcptest.Modern)

@@ -23,7 +23,35 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/auth"
 )
 
-// provider is a running oidc-provider, a certified authorization server.
+// authorizationServer is a certified authorization server for tests. Both have the same clients.
+type authorizationServer string
+
+const (
+	// oidcProvider is the package oidc-provider, which needs Node. It has all features.
+	oidcProvider authorizationServer = "oidc-provider"
+	// zitadelOIDC is the library zitadel/oidc, which needs no Node. It has no registration of
+	// clients and no ID-JAG, and sends no iss (RFC 9207).
+	zitadelOIDC authorizationServer = "zitadel/oidc"
+)
+
+// authorizationServers has both of them, for the tests of the most important promises. So these
+// are also tested on a machine without Node.
+var authorizationServers = []authorizationServer{oidcProvider, zitadelOIDC}
+
+// everywhere runs a test at both authorization servers, each with servers and clients of both eras.
+func everywhere(t *testing.T, test func(t *testing.T, at authorizationServer, era,
+	revision string)) {
+	for _, at := range authorizationServers {
+		for _, era := range []string{"legacy", "modern"} {
+			for _, revision := range harness.Revisions {
+				t.Run(fmt.Sprintf("%s, %s server, %s client", at, era, revision),
+					func(t *testing.T) { test(t, at, era, revision) })
+			}
+		}
+	}
+}
+
+// provider is a running authorization server.
 type provider struct {
 	t      *testing.T
 	issuer string
@@ -32,19 +60,35 @@ type provider struct {
 	events []string
 }
 
-// startProvider starts an oidc-provider. The access tokens of a login are valid for some seconds,
-// refreshed ones for an hour. env is added to its environment.
-func startProvider(t *testing.T, seconds int, env ...string) *provider {
-	t.Helper()
-	return startProviderWith(t, seconds, 3600, env...)
+// oneAuthorizationServer returns the authorization server for a test that runs at one of them, and
+// that both have all features for.
+func oneAuthorizationServer() authorizationServer {
+	if _, err := exec.LookPath("node"); err != nil {
+		return zitadelOIDC
+	}
+	return oidcProvider
 }
 
-// startProviderWith is startProvider with a time in seconds for refreshed tokens.
-func startProviderWith(t *testing.T, seconds, refreshed int, env ...string) *provider {
+// startProvider starts an authorization server that can do what both can do. The access tokens of a
+// login are valid for some seconds, refreshed ones for an hour.
+func startProvider(t *testing.T, seconds int) *provider {
 	t.Helper()
-	library := peers.Node(t).Path("oidc-provider", "lib", "index.js")
-	script := filepath.Join(peers.Top(), "test", "e2e", "credentials", "provider.mjs")
-	cmd := exec.Command("node", script, library, fmt.Sprint(seconds), fmt.Sprint(refreshed))
+	return oneAuthorizationServer().start(t, seconds, 3600)
+}
+
+// start starts the authorization server. The access tokens of a login are valid for some seconds,
+// refreshed ones for another number of seconds. env is added to its environment.
+func (a authorizationServer) start(t *testing.T, seconds, refreshed int, env ...string) *provider {
+	t.Helper()
+	times := []string{fmt.Sprint(seconds), fmt.Sprint(refreshed)}
+	var cmd *exec.Cmd
+	if a == oidcProvider {
+		library := peers.Node(t).Path("oidc-provider", "lib", "index.js")
+		script := filepath.Join(peers.Top(), "test", "e2e", "credentials", "provider.mjs")
+		cmd = exec.Command("node", append([]string{script, library}, times...)...)
+	} else {
+		cmd = exec.Command(peers.OpenIDProvider(t), times...)
+	}
 	cmd.Env = append(cmd.Environ(), env...)
 	cmd.Stderr = io.Discard // warnings that it is not for production
 	out, err := cmd.StdoutPipe()
@@ -74,7 +118,7 @@ func startProviderWith(t *testing.T, seconds, refreshed int, env ...string) *pro
 		cmd.Wait()
 	})
 	if !strings.HasPrefix(p.issuer, "http://") {
-		t.Fatalf("oidc-provider did not start, and printed %q", p.issuer)
+		t.Fatalf("%s did not start, and printed %q", a, p.issuer)
 	}
 	return p
 }
@@ -107,15 +151,19 @@ func (p *provider) check(token, resource string) (*auth.TokenInfo, error) {
 	}
 	defer answer.Body.Close()
 	var about struct {
-		Active          bool
-		Sub, Aud, Scope string
-		Exp             int64
-		ClientID        string `json:"client_id"`
+		Active     bool
+		Sub, Scope string
+		Aud        any // a string or a list
+		Exp        int64
 	}
 	if err := json.NewDecoder(answer.Body).Decode(&about); err != nil {
 		return nil, err
 	}
-	if !about.Active || about.Aud != resource {
+	audience, isList := about.Aud.([]any)
+	if !isList {
+		audience = []any{about.Aud}
+	}
+	if !about.Active || !slices.Contains(audience, any(resource)) {
 		return nil, auth.ErrInvalidToken
 	}
 	return &auth.TokenInfo{UserID: about.Sub, Scopes: strings.Fields(about.Scope),

@@ -18,6 +18,9 @@ const schemas = {
   'notifications/resources/list_changed': 'ResourceListChangedNotificationSchema',
 };
 
+// A credential that only clients may send: the servers of test/mcptest refuse it (mcptest.Canary).
+const headers = { Cookie: 'canary=must-not-reach-a-server' };
+
 // open returns the SDK's client and these functions:
 //   on       sets the handler of a method
 //   connect  connects to a target: a URL (of the SSE transport of 2024-11-05 when it ends in /sse),
@@ -51,7 +54,7 @@ export async function open(sdk, capabilities) {
     },
     connect: (target) => client.connect(target[0] === '--'
       ? new stdio({ command: target[1], args: target.slice(2), env: process.env, stderr: 'inherit' })
-      : new (target[0].endsWith('/sse') ? sse : http)(new URL(target[0]))),
+      : new (target[0].endsWith('/sse') ? sse : http)(new URL(target[0]), { requestInit: { headers } })),
     call: (params, options) => client.callTool(params, ...(v1 ? [undefined] : []), options),
     era: () => client.getProtocolEra?.() ?? 'legacy',
   };

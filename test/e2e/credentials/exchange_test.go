@@ -53,6 +53,9 @@ func (p *provider) accessTokenFor(resource, client, name, scope string) string {
 	if answer.AccessToken == "" {
 		p.t.Fatalf("%s got no access token: %s", name, answer.Error)
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.clientTokens = append(p.clientTokens, answer.AccessToken)
 	return answer.AccessToken
 }
 

@@ -22,14 +22,14 @@ import (
 // "whoami" returns the subject of the token.
 type protected struct {
 	t            *testing.T
+	provider     *provider // nil if it is auth
 	server, auth *httptest.Server
 	needs        []string // scopes of the challenge
 
-	mu     sync.Mutex
-	tokens map[string]*auth.TokenInfo
-	issued int
-	// the values of Authorization and Cookie in all requests to the server
-	seen    []string
+	mu      sync.Mutex
+	tokens  map[string]*auth.TokenInfo
+	issued  int
+	seen    []http.Header   // of all requests to the server, with their URLs in the header ":url"
 	refused map[string]bool // tokens that the server does not accept although they are valid
 }
 
@@ -51,7 +51,7 @@ func newProtected(t *testing.T, keepsSessions bool) *protected {
 
 // protectedBy starts the server with an oidc-provider as its authorization server.
 func protectedBy(t *testing.T, a *provider, keepsSessions bool) *protected {
-	p := &protected{t: t, needs: []string{"read"}}
+	p := &protected{t: t, provider: a, needs: []string{"read"}}
 	p.serve(keepsSessions, a.issuer, func(token string) (*auth.TokenInfo, error) {
 		return a.check(token, p.url())
 	})
@@ -83,7 +83,7 @@ func (p *protected) serve(keepsSessions bool, issuer string,
 	})
 	mux := http.NewServeMux()
 	p.server = httptest.NewServer(mux)
-	p.t.Cleanup(p.server.Close)
+	p.t.Cleanup(func() { p.server.Close(); p.check() })
 	check := auth.RequireBearerToken(func(_ context.Context, token string,
 		_ *http.Request) (*auth.TokenInfo, error) {
 		p.mu.Lock()
@@ -99,7 +99,9 @@ func (p *protected) serve(keepsSessions bool, issuer string,
 		&mcp.StreamableHTTPOptions{Stateless: !keepsSessions}))
 	mux.HandleFunc("/mcp", func(w http.ResponseWriter, r *http.Request) {
 		p.mu.Lock()
-		p.seen = append(p.seen, r.Header.Get("Authorization"), r.Header.Get("Cookie"))
+		seen := r.Header.Clone()
+		seen.Set(":url", r.URL.String())
+		p.seen = append(p.seen, seen)
 		p.mu.Unlock()
 		handler.ServeHTTP(w, r)
 	})
@@ -163,8 +165,10 @@ func (p *protected) check() {
 	p.t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if i := slices.IndexFunc(p.seen, func(s string) bool {
-		return strings.Contains(s, "canary") || containsStaticToken(s)
+	if i := slices.IndexFunc(p.seen, func(h http.Header) bool {
+		s := fmt.Sprint(h)
+		return strings.Contains(s, "canary") || containsStaticToken(s) ||
+			p.provider != nil && p.provider.hasClientToken(s)
 	}); i >= 0 {
 		p.t.Errorf("the server got credentials of a client: %q", p.seen[i])
 	}

@@ -56,8 +56,18 @@ type provider struct {
 	t      *testing.T
 	issuer string
 
-	mu     sync.Mutex
-	events []string
+	mu           sync.Mutex
+	events       []string
+	clientTokens []string // access tokens that clients of Gatekit have got
+}
+
+// hasClientToken reports whether a text has the access token of a client of Gatekit.
+func (p *provider) hasClientToken(s string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.ContainsFunc(p.clientTokens, func(token string) bool {
+		return strings.Contains(s, token)
+	})
 }
 
 // oneAuthorizationServer returns the authorization server for a test that runs at one of them, and
@@ -319,7 +329,8 @@ func (p *protected) tokensSeen() (tokens []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, seen := range p.seen {
-		if token, ok := strings.CutPrefix(seen, "Bearer "); ok && !slices.Contains(tokens, token) {
+		token, ok := strings.CutPrefix(seen.Get("Authorization"), "Bearer ")
+		if ok && !slices.Contains(tokens, token) {
 			tokens = append(tokens, token)
 		}
 	}

@@ -126,8 +126,8 @@ func postRaw(t *testing.T, target, headers, body string) (http.Header, string) {
 		conn.SetDeadline(deadline)
 	}
 	fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n"+
-		"Accept: application/json, text/event-stream\r\nContent-Length: %d\r\n%s\r\n%s", u.Path,
-		u.Host, len(body), headers, body)
+		"Accept: application/json, text/event-stream\r\nCookie: canary=%s\r\n"+
+		"Content-Length: %d\r\n%s\r\n%s", u.Path, u.Host, mcptest.Canary, len(body), headers, body)
 	r, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
 		t.Fatal(err)

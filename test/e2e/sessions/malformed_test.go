@@ -225,6 +225,7 @@ func wantPostError(t *testing.T, g *harness.Gatekit, c *mcptest.Client, body []b
 	r.Header.Set("Accept", "application/json, text/event-stream")
 	r.Header.Set("Mcp-Protocol-Version", c.Revision)
 	r.Header.Set("Mcp-Session-Id", c.Session())
+	r.Header.Set("Cookie", "canary="+mcptest.Canary)
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
 		t.Fatal(err)

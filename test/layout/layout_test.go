@@ -103,6 +103,8 @@ var allowedImports = map[string][]string{
 	"transport/console": {"audit", "audit/format", "audit/query", "core/display"},
 	// requests that one replica forwards to another one
 	"transport/cluster": {"core/identity", "core/mcp"},
+	// shared state in Valkey or Redis
+	"transport/valkey": {"core/shared"},
 	"policies": {"core/identity", "core/mcp", "core/pipeline", "core/privatefiles",
 		"core/regularfile", "core/tasks", "core/uris", "plugins/sdk/scan", "policies/library"},
 	"policies/library": {"plugins/sdk"},
@@ -135,7 +137,8 @@ var allowedImports = map[string][]string{
 // allowedInTests lists the packages that every test file may import, too. These are the fakes, the
 // authorization server, principals, the test suite for plugins, policies, the policy bundles for
 // tests, and the SDK, with which a test binary serves plugins.
-var allowedInTests = []string{"core/shared", "core/shared/sharedtest", "test/mcptest", "test/downstreamtest", "test/upstreamtest",
+var allowedInTests = []string{"core/shared", "core/shared/sharedtest", "test/redistest",
+	"test/mcptest", "test/downstreamtest", "test/upstreamtest",
 	"test/issuertest", "core/identity", "plugins/sdk", "plugins/sdk/sdktest", "policies",
 	"test/bundles"}
 

@@ -1,0 +1,158 @@
+// Package redistest starts Debian's redis-server for tests. If there is none, the test is skipped;
+// with GATEKIT_TEST_REQUIRE=1 it fails.
+package redistest
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/valkey-io/valkey-go"
+)
+
+// Server is a running server. It ends with the test.
+type Server struct {
+	Addr string // host:port
+	// Password is the password of the default user; "" means none.
+	Password string
+
+	args    []string
+	process *exec.Cmd
+	exited  chan struct{} // closed when process has ended
+}
+
+// startTimeout bounds the start of a server.
+const startTimeout = 20 * time.Second
+
+// Start starts a server with settings, such as "--appendonly", "yes". Without settings, it keeps
+// everything in memory only, and forgets no keys.
+func Start(t testing.TB, settings ...string) *Server {
+	t.Helper()
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		const hint = "apt-get install redis-server"
+		if os.Getenv("GATEKIT_TEST_REQUIRE") == "1" {
+			t.Fatalf("GATEKIT_TEST_REQUIRE=1, but %v\nhint: %s", err, hint)
+		}
+		t.Skipf("%v\nhint: %s", err, hint)
+	}
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{Addr: free.Addr().String()}
+	free.Close()
+	_, port, _ := net.SplitHostPort(s.Addr)
+	s.args = append([]string{"--bind", "127.0.0.1", "--port", port, "--dir", t.TempDir(),
+		"--save", "", "--loglevel", "warning", "--repl-diskless-sync-delay", "0"}, settings...)
+	if i := slices.Index(settings, "--requirepass"); i >= 0 {
+		s.Password = settings[i+1]
+	}
+	s.start(t)
+	t.Cleanup(s.kill)
+	return s
+}
+
+// StartReplica starts a replica of a server, and returns when it has all data.
+func StartReplica(t testing.TB, primary *Server, settings ...string) *Server {
+	t.Helper()
+	host, port, _ := net.SplitHostPort(primary.Addr)
+	settings = append([]string{"--replicaof", host + " " + port}, settings...)
+	if primary.Password != "" {
+		settings = append(settings, "--masterauth", primary.Password)
+	}
+	s := Start(t, settings...)
+	s.waitFor(t, "its primary", func() bool {
+		return strings.Contains(s.Do(t, "INFO", "replication"), "master_link_status:up") &&
+			strings.Contains(primary.Do(t, "INFO", "replication"), "state=online")
+	})
+	return s
+}
+
+// start starts the process, and waits until it answers.
+func (s *Server) start(t testing.TB) {
+	t.Helper()
+	var output bytes.Buffer
+	s.process = exec.Command("redis-server", s.args...)
+	s.process.Stdout, s.process.Stderr = &output, &output
+	if err := s.process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s.exited = make(chan struct{})
+	go func(p *exec.Cmd, exited chan struct{}) {
+		defer close(exited)
+		_ = p.Wait()
+	}(s.process, s.exited)
+	s.waitFor(t, "its first answer", func() bool {
+		select {
+		case <-s.exited:
+			t.Fatalf("redis-server has ended: %s", output.String())
+		default:
+		}
+		client, err := s.connect()
+		if err != nil {
+			return false
+		}
+		defer client.Close()
+		text, err := client.Do(context.Background(), client.B().Ping().Build()).ToString()
+		return err == nil && text == "PONG"
+	})
+}
+
+// waitFor waits until is returns true.
+func (s *Server) waitFor(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(startTimeout); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("redis-server %s: no %s within %v", s.Addr, what, startTimeout)
+		}
+	}
+}
+
+func (s *Server) connect() (valkey.Client, error) {
+	return valkey.NewClient(valkey.ClientOption{InitAddress: []string{s.Addr},
+		Password: s.Password, ForceSingleClient: true, DisableCache: true, DisableRetry: true,
+		AlwaysRESP2: true})
+}
+
+// Do sends one command, and returns the answer as text. An error of the server fails the test.
+func (s *Server) Do(t testing.TB, command ...string) string {
+	t.Helper()
+	client, err := s.connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	answer, err := client.Do(context.Background(),
+		client.B().Arbitrary(command...).Build()).ToMessage()
+	if err != nil {
+		t.Fatalf("%s: %v", command, err)
+	}
+	if text, err := answer.ToString(); err == nil {
+		return text
+	}
+	return answer.String()
+}
+
+// Kill ends the server as kill -9 does.
+func (s *Server) Kill(t testing.TB) {
+	t.Helper()
+	s.kill()
+}
+
+func (s *Server) kill() {
+	_ = s.process.Process.Kill()
+	<-s.exited
+}
+
+// Restart starts the server again, at the same address and with the same files.
+func (s *Server) Restart(t testing.TB) {
+	t.Helper()
+	s.kill()
+	s.start(t)
+}

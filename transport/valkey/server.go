@@ -1,0 +1,90 @@
+package valkey
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"gatekit/core/shared"
+)
+
+// minVersion is the first version of the server whose scripts are refused as a whole.
+const minVersion = 7
+
+// UnsuitableError is the error for a server that answers, but must not be used. It also matches
+// shared.ErrUnavailable.
+type UnsuitableError struct {
+	Address string
+	Reasons []string
+}
+
+func (e *UnsuitableError) Error() string {
+	return fmt.Sprintf("the server %s cannot keep shared state: %s", e.Address,
+		strings.Join(e.Reasons, "; "))
+}
+
+// Unwrap returns shared.ErrUnavailable.
+func (e *UnsuitableError) Unwrap() error { return shared.ErrUnavailable }
+
+// Check returns an error if the server does not answer, or must not be used. Then the error is an
+// *UnsuitableError.
+func (s *Store) Check(ctx context.Context) error {
+	client, _, _ := s.state()
+	ctx, cancel := context.WithTimeout(ctx, s.o.Timeout)
+	defer cancel()
+	text, err := client.Do(ctx, client.B().Info().Build()).ToString()
+	if err != nil {
+		return s.unavailable(err)
+	}
+	if reasons := s.o.unsuitable(parseInfo(text)); len(reasons) > 0 {
+		return &UnsuitableError{s.o.Address, reasons}
+	}
+	return nil
+}
+
+// parseInfo returns the fields of the server's answer to INFO.
+func parseInfo(text string) map[string]string {
+	info := map[string]string{}
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			info[name] = value
+		}
+	}
+	return info
+}
+
+// unsuitable returns why a server must not be used. A field that is missing is a reason, too.
+func (o *Options) unsuitable(info map[string]string) (reasons []string) {
+	refuse := func(format string, a ...any) { reasons = append(reasons, fmt.Sprintf(format, a...)) }
+	number := func(name string) (int, error) {
+		text, _, _ := strings.Cut(info[name], ".")
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			err = errors.New(name + " is not known")
+		}
+		return n, err
+	}
+	if n, err := number("redis_version"); err != nil || n < minVersion {
+		refuse("it has the version %q, and at least %d.0 is needed", info["redis_version"],
+			minVersion)
+	}
+	if mode := info["redis_mode"]; mode == "cluster" {
+		refuse("it runs in cluster mode, and one primary with replicas is needed")
+	}
+	if role := info["role"]; role != "master" {
+		refuse("its role is %q, and a primary is needed", role)
+	}
+	if policy := info["maxmemory_policy"]; policy != "noeviction" {
+		refuse("it forgets keys when its memory is full; set maxmemory-policy noeviction, not %q",
+			policy)
+	}
+	if aof := info["aof_enabled"]; o.Durable && aof != "1" {
+		refuse("it forgets tokens when it restarts; set appendonly yes")
+	}
+	if n, err := number("connected_slaves"); err != nil || n < o.Copies {
+		refuse("it has %s replicas, and shared.copies = %d", info["connected_slaves"], o.Copies)
+	}
+	return reasons
+}

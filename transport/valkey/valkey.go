@@ -1,0 +1,299 @@
+package valkey
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"gatekit/core/shared"
+
+	"github.com/valkey-io/valkey-go"
+)
+
+// Options describe the server, and how it is used.
+type Options struct {
+	Address  string      // host:port
+	TLS      *tls.Config // nil means no encryption
+	User     string      // "" means the default user
+	Password string
+	Database int
+	// Ring hides names and values. All replicas need the same.
+	Ring *shared.Ring
+	// Prefix begins the name of each key, so that others can use the server, too.
+	Prefix string
+	// Copies is how many of the server's replicas must have a value, a removal or a label before
+	// the call returns; 0 means none.
+	Copies int
+	// Timeout bounds each call. 0 means DefaultTimeout.
+	Timeout time.Duration
+	// Durable demands a server that still has the state after a restart.
+	Durable bool
+	// Observe, if not nil, is told of each call: the name of the method, how long it took, and its
+	// error. ErrChanged and ErrFull are results, and no errors.
+	Observe func(method string, took time.Duration, err error)
+}
+
+// DefaultTimeout bounds a call if Options has no other time.
+const DefaultTimeout = 50 * time.Millisecond
+
+// Bounds of the connections.
+const (
+	dialTimeout      = 2 * time.Second
+	deadAfter        = time.Second // without an answer, a connection is closed
+	bufferBytes      = 64 << 10    // for reading and for writing, of each connection
+	waitConnections  = 64          // that wait for copies at the same time
+	reconnectAtMost  = time.Second // between two new clients
+	maxRepliedString = 200         // bytes of an error of the server that are shown
+)
+
+// Store is the state in Valkey or Redis. It implements shared.Store.
+type Store struct {
+	o       Options
+	scripts scripts
+
+	mu        sync.Mutex
+	client    valkey.Client
+	connected time.Time // when client was made
+	epoch     string
+	seen      uint64 // the largest generation
+	lost      time.Time
+	closed    bool
+
+	begin sync.Mutex // held by the goroutine that looks for the epoch
+}
+
+var _ shared.Store = (*Store)(nil)
+
+// Open connects to the server, and returns an error if it cannot be used. The error describes all
+// settings that must change. The caller must close the Store.
+func Open(ctx context.Context, o Options) (*Store, error) {
+	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
+	s := &Store{o: o, scripts: newScripts()}
+	var err error
+	if s.client, err = s.connect(); err != nil {
+		return nil, s.unavailable(err)
+	}
+	if err = s.Check(ctx); err == nil {
+		err = s.findEpoch(ctx, "")
+	}
+	if err != nil {
+		s.client.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// Close closes the connections. Later calls return ErrUnavailable.
+func (s *Store) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	s.client.Close()
+}
+
+func (s *Store) connect() (valkey.Client, error) {
+	o := valkey.ClientOption{InitAddress: []string{s.o.Address}, TLSConfig: s.o.TLS,
+		Username: s.o.User, Password: s.o.Password, SelectDB: s.o.Database, ClientName: "gatekit",
+		ForceSingleClient: true, DisableRetry: true, DisableCache: true,
+		ConnWriteTimeout: max(deadAfter, 2*s.o.Timeout), ReadBufferEachConn: bufferBytes,
+		WriteBufferEachConn: bufferBytes, BlockingPoolSize: waitConnections}
+	o.Dialer.Timeout = dialTimeout
+	return valkey.NewClient(o)
+}
+
+// reconnect replaces the client, because its connections lead to a server that takes no writes any
+// more. The name of the server may have another address by now.
+func (s *Store) reconnect() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || time.Since(s.connected) < reconnectAtMost {
+		return
+	}
+	s.connected = time.Now()
+	if next, err := s.connect(); err == nil {
+		s.client.Close()
+		s.client = next
+	}
+}
+
+// state returns the client, the id of the epoch and the largest generation that was seen.
+func (s *Store) state() (client valkey.Client, epoch string, seen uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.client, s.epoch, s.seen
+}
+
+// sawGeneration remembers the largest generation.
+func (s *Store) sawGeneration(epoch string, generation uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.epoch == epoch {
+		s.seen = max(s.seen, generation)
+	}
+}
+
+// Lost implements shared.Store.
+func (s *Store) Lost() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lost
+}
+
+// unavailable returns an error that matches shared.ErrUnavailable.
+func (s *Store) unavailable(err error) error {
+	if errors.Is(err, shared.ErrUnavailable) {
+		return err
+	}
+	text := err.Error()
+	if len(text) > maxRepliedString {
+		text = text[:maxRepliedString]
+	}
+	switch _, isReply := valkey.IsValkeyErr(err); {
+	case errors.Is(err, context.DeadlineExceeded):
+		text = fmt.Sprintf("no answer within %v", s.o.Timeout)
+	case isReply:
+		text = fmt.Sprintf("the server says %q", text)
+	}
+	return fmt.Errorf("%w: %s: %s", shared.ErrUnavailable, s.o.Address, text)
+}
+
+// call is one run of a script.
+type call struct {
+	script script
+	keys   []string // after that of the epoch
+	args   []string // after the id of the epoch and the generation
+	copies bool     // whether to wait for the copies
+}
+
+// epochKey is the key of the epoch.
+func (s *Store) epochKey() string { return s.o.Prefix + "epoch" }
+
+// run runs a script for a method, and returns its answer.
+func (s *Store) run(ctx context.Context, method string, c call) ([]valkey.ValkeyMessage, error) {
+	began := time.Now()
+	answer, err := s.runScript(ctx, c)
+	if s.o.Observe != nil {
+		s.o.Observe(method, time.Since(began), err)
+	}
+	return answer, err
+}
+
+func (s *Store) runScript(ctx context.Context, c call) ([]valkey.ValkeyMessage, error) {
+	client, epoch, seen := s.state()
+	limited, cancel := context.WithTimeout(ctx, s.o.Timeout)
+	defer cancel()
+	answer, err := s.eval(limited, client, c, append([]string{epoch,
+		strconv.FormatUint(seen, 10)}, c.args...))
+	if err == nil {
+		return answer, nil
+	}
+	if reply, ok := valkey.IsValkeyErr(err); ok {
+		switch text := reply.Error(); {
+		case strings.HasPrefix(text, statusLost):
+			// beyond the time of this call: all later calls need the epoch
+			if err := s.findEpoch(context.WithoutCancel(ctx), epoch); err != nil {
+				return nil, err
+			}
+			return nil, fmt.Errorf("%w: %s", shared.ErrLost, s.o.Address)
+		case strings.HasPrefix(text, "READONLY"):
+			s.reconnect()
+		}
+	}
+	return nil, s.unavailable(err)
+}
+
+// eval sends a script, and once more with its source if the server does not know it. The server has
+// then not run it before.
+func (s *Store) eval(ctx context.Context, client valkey.Client, c call,
+	args []string) ([]valkey.ValkeyMessage, error) {
+	keys := append([]string{s.epochKey()}, c.keys...)
+	run := func(eval valkey.Completed) ([]valkey.ValkeyMessage, error) {
+		if !c.copies || s.o.Copies == 0 {
+			return client.Do(ctx, eval).ToArray()
+		}
+		wait := client.B().Wait().Numreplicas(int64(s.o.Copies)).Timeout(max(1,
+			s.o.Timeout.Milliseconds())).Build()
+		results := client.DoMulti(ctx, eval, wait)
+		answer, err := results[0].ToArray()
+		if err != nil {
+			return nil, err
+		}
+		copies, err := results[1].ToInt64()
+		if err != nil {
+			return nil, err
+		}
+		if copies < int64(s.o.Copies) {
+			return nil, fmt.Errorf("%w: %s: %d of %d copies have the change", shared.ErrUnavailable,
+				s.o.Address, copies, s.o.Copies)
+		}
+		return answer, nil
+	}
+	answer, err := run(client.B().Evalsha().Sha1(c.script.sha).Numkeys(int64(len(keys))).
+		Key(keys...).Arg(args...).Build())
+	if reply, ok := valkey.IsValkeyErr(err); ok && reply.IsNoScript() {
+		answer, err = run(client.B().Eval().Script(c.script.source).Numkeys(int64(len(keys))).
+			Key(keys...).Arg(args...).Build())
+	}
+	return answer, err
+}
+
+// findEpoch learns of the present epoch, unless another goroutine has done so since the caller used
+// the epoch was.
+func (s *Store) findEpoch(ctx context.Context, was string) error {
+	s.begin.Lock()
+	defer s.begin.Unlock()
+	client, known, seen := s.state()
+	if known != was {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.o.Timeout)
+	defer cancel()
+	answer, err := s.eval(ctx, client, call{script: s.scripts.begin, copies: true}, []string{known,
+		strconv.FormatUint(seen, 10), rand.Text()})
+	if err != nil {
+		return s.unavailable(err)
+	}
+	text, err := texts(answer, 4)
+	if err != nil {
+		return s.unavailable(err)
+	}
+	var numbers [3]uint64
+	for i := range numbers {
+		if numbers[i], err = strconv.ParseUint(text[i+1], 10, 64); err != nil {
+			return s.unavailable(err)
+		}
+	}
+	lost, now, generation := numbers[0], numbers[1], numbers[2]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.epoch, s.seen = text[0], generation
+	if lost > 0 {
+		s.lost = time.Now().Add(-time.Duration(max(now, lost)-lost) * time.Millisecond)
+	}
+	return nil
+}
+
+// errAnswer is the error for answers that no script gives.
+var errAnswer = errors.New("the answer of a script has another form")
+
+// texts returns the texts of an answer, of which there must be at least n.
+func texts(answer []valkey.ValkeyMessage, n int) ([]string, error) {
+	if len(answer) < n {
+		return nil, errAnswer
+	}
+	all := make([]string, len(answer))
+	for i := range answer {
+		var err error
+		if all[i], err = answer[i].ToString(); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}

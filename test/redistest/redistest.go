@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -135,6 +136,9 @@ func (s *Server) Do(t testing.TB, command ...string) string {
 	}
 	if text, err := answer.ToString(); err == nil {
 		return text
+	}
+	if n, err := answer.ToInt64(); err == nil {
+		return strconv.FormatInt(n, 10)
 	}
 	return answer.String()
 }

@@ -218,8 +218,9 @@ func (s *Store) eval(ctx context.Context, client valkey.Client, c call,
 		if !c.copies || s.o.Copies == 0 {
 			return client.Do(ctx, eval).ToArray()
 		}
+		// shorter than the timeout of the call, so that the server's answer arrives
 		wait := client.B().Wait().Numreplicas(int64(s.o.Copies)).Timeout(max(1,
-			s.o.Timeout.Milliseconds())).Build()
+			s.o.Timeout.Milliseconds()*3/4)).Build()
 		results := client.DoMulti(ctx, eval, wait)
 		answer, err := results[0].ToArray()
 		if err != nil {

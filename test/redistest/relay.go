@@ -1,0 +1,71 @@
+package redistest
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	toxiproxy "github.com/Shopify/toxiproxy/v2"
+	"github.com/rs/zerolog"
+)
+
+// Relay is an address that leads to a server, over a network whose faults a test chooses. It ends
+// with the test.
+type Relay struct {
+	Addr string // host:port
+
+	proxy *toxiproxy.Proxy
+}
+
+// StartRelay starts a relay to a server.
+func StartRelay(t testing.TB, s *Server) *Relay {
+	t.Helper()
+	api := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
+	r := &Relay{proxy: toxiproxy.NewProxy(api, "redis", "127.0.0.1:0", s.Addr)}
+	if err := r.proxy.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.proxy.Stop)
+	r.Addr = r.proxy.Listen
+	return r
+}
+
+// Delay delays each answer. 0 ends the delay.
+func (r *Relay) Delay(t testing.TB, by time.Duration) {
+	t.Helper()
+	r.reset()
+	if by > 0 {
+		r.add(t, fmt.Sprintf(`{"type":"latency","stream":"downstream","attributes":{"latency":%d}}`,
+			by.Milliseconds()))
+	}
+}
+
+// Silence loses every answer, and keeps the connections. With false, answers arrive again.
+func (r *Relay) Silence(t testing.TB, on bool) {
+	t.Helper()
+	r.reset()
+	if on {
+		r.add(t, `{"type":"timeout","stream":"downstream","attributes":{"timeout":0}}`)
+	}
+}
+
+func (r *Relay) reset() { r.proxy.Toxics.ResetToxics(context.Background()) }
+
+func (r *Relay) add(t testing.TB, toxic string) {
+	t.Helper()
+	if _, err := r.proxy.Toxics.AddToxicJson(strings.NewReader(toxic)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Switch ends all connections, and leads new ones to another server.
+func (r *Relay) Switch(t testing.TB, to *Server) {
+	t.Helper()
+	r.proxy.Stop()
+	r.proxy.Listen, r.proxy.Upstream = r.Addr, to.Addr
+	if err := r.proxy.Start(); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -365,22 +365,27 @@ func TestMissingCopies(t *testing.T) {
 	o := options(t, primary.Addr)
 	o.Copies, o.Timeout = 1, 4*time.Second
 	s := open(t, o)
-	swap(t, s, aKey, 0, "x")
-	replica.Kill(t)
-	eventually(t, "Check returns an UnsuitableError", func() bool {
-		return errors.As(s.Check(t.Context()), new(*valkey.UnsuitableError))
-	})
-	for name, call := range map[string]func() error{
+	calls := map[string]func() error{
 		"Take": func() error { _, _, err := s.Take(t.Context(), aKey); return err },
 		"Track": func() error {
 			_, err := s.Track(t.Context(), aKey, shared.Change{Labels: []string{"l"}})
 			return err
 		},
 		"Swap": func() error {
-			_, err := s.Swap(t.Context(), shared.Key{Kind: "n"}, 0, []byte("x"), 0)
+			_, err := s.Swap(t.Context(), shared.Key{Kind: "n"}, 0, nil, 0)
 			return err
 		},
-	} {
+	}
+	for name, call := range calls { // the server then knows the scripts
+		if err := call(); err != nil {
+			t.Fatalf("%s with a copy: %v", name, err)
+		}
+	}
+	replica.Kill(t)
+	eventually(t, "Check returns an UnsuitableError", func() bool {
+		return errors.As(s.Check(t.Context()), new(*valkey.UnsuitableError))
+	})
+	for name, call := range calls {
 		if err := call(); !errors.Is(err, shared.ErrUnavailable) ||
 			!strings.Contains(err.Error(), "0 of 1 copies") {
 			t.Errorf("%s: got the error %v, want ErrUnavailable with the copies", name, err)

@@ -90,6 +90,8 @@ type instruments struct {
 	stageDuration                  metric.Float64Histogram
 	auditDuration                  metric.Float64Histogram
 	auditFailures                  metric.Int64Counter
+	sharedDuration                 metric.Float64Histogram
+	sharedErrors                   metric.Int64Counter
 	tools                          nameSet
 	rules                          nameSet
 	codes                          nameSet // JSON-RPC error codes
@@ -129,6 +131,11 @@ func (t *Telemetry) newInstruments() (*instruments, error) {
 		"Time until a record was as durable as configured.", stageBuckets)
 	counter(&i.auditFailures, "gatekit.audit.failures", "{record}",
 		"Records that could not be written; their messages were denied.")
+	histogram(&i.sharedDuration, "gatekit.shared.duration",
+		"Duration of the requests to the server of [shared].", stageBuckets)
+	counter(&i.sharedErrors, "gatekit.shared.errors", "{request}",
+		"Requests to the server of [shared] without a result: lost (the server has lost what it "+
+			"knew), or unavailable.")
 	var err error
 	i.activeRequests, err = m.Int64UpDownCounter("gatekit.requests.active",
 		metric.WithUnit("{request}"),

@@ -13,6 +13,7 @@ import (
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
+	"gatekit/core/shared"
 )
 
 // log is a pipeline.Recorder that returns err.
@@ -165,6 +166,17 @@ func TestInventedNamesAreNotLabels(t *testing.T) {
 	if strings.Contains(text, "made-up") {
 		t.Error("a tool without a successful call has a label, want none")
 	}
+}
+
+func TestSharedCallsAreCounted(t *testing.T) {
+	m := open(t, telemetry.Options{})
+	m.SharedCall("get", time.Millisecond, nil)
+	m.SharedCall("get", time.Millisecond, fmt.Errorf("%w: x", shared.ErrUnavailable))
+	m.SharedCall("swap", time.Millisecond, fmt.Errorf("%w: x", shared.ErrLost))
+	wantLines(t, page(t, m), `gatekit_shared_duration_seconds_count{gatekit_shared_method="get"} 2`,
+		`gatekit_shared_duration_seconds_sum{gatekit_shared_method="swap"} 0.001`,
+		`gatekit_shared_errors_total{error_type="unavailable",gatekit_shared_method="get"} 1`,
+		`gatekit_shared_errors_total{error_type="lost",gatekit_shared_method="swap"} 1`)
 }
 
 func TestFailedResponsesHaveErrorTypes(t *testing.T) {

@@ -174,6 +174,7 @@ func (g *gateway) ready(ctx context.Context) []healthResult {
 		results = append(results, f)
 	}
 	results = append(results, g.stopHealth())
+	results = append(results, g.sharedHealth(ctx)...)
 	return append(results, g.healthy(ctx)...)
 }
 

@@ -45,6 +45,7 @@ no mistakes, check
   - lists the tools, prompts and resources of each server, and counts the items that the plugins
     and policies hide;
   - fetches the metadata and the keys of the issuers of [listen.auth];
+  - connects to the server of [shared], and tells if it could lose or forget shared state;
   - names the servers that no sandbox confines, and tells what the kernel can hold;
   - checks that the audit log, the sinks and the telemetry collector can be used, without
     sending anything.
@@ -158,6 +159,9 @@ func (p *program) checkAll(ctx context.Context, r *checkReport, cfg *config.Conf
 	if !cfg.Allow.Enabled {
 		r.width = max(r.width, len("[allow]"))
 	}
+	if cfg.Shared != nil {
+		r.width = max(r.width, len("[shared]"))
+	}
 	if a := cfg.Listen.Auth; a != nil && len(a.Issuers) > 0 {
 		r.width = max(r.width, len("[listen.auth]"))
 	}
@@ -198,6 +202,7 @@ func (p *program) checkAll(ctx context.Context, r *checkReport, cfg *config.Conf
 		})
 	}
 	checkIssuers(ctx, r, cfg, &servers)
+	checkShared(ctx, r, cfg, &servers)
 	host, configured := p.checkPlugins(ctx, r, cfg)
 	if host != nil {
 		defer host.Close()

@@ -25,6 +25,7 @@ import (
 	"gatekit/transport/auth"
 	"gatekit/transport/cluster"
 	"gatekit/transport/connect"
+	"gatekit/transport/valkey"
 )
 
 // gateway runs a configuration: the audit log, the servers, the plugins and policies, the proxy
@@ -46,6 +47,7 @@ type gateway struct {
 	host        *plugins.Host
 	proxy       *proxy.Proxy
 	replica     *cluster.Replica // nil when there is no [cluster]
+	shared      *valkey.Store    // nil when there is no [shared]
 	parkedCalls *bridge.ParkedCalls
 	endpoint    *downstream.Endpoint
 
@@ -134,6 +136,7 @@ func (g *gateway) components() []component {
 			&funcComponent{g.openTelemetry, r.closeTelemetry},
 			&funcComponent{g.makeSinks, r.closeSinks},
 			&funcComponent{g.openAuditLog, r.closeAuditLog},
+			&funcComponent{g.openShared, g.closeShared},
 			&funcComponent{g.openHost, g.closeHost},
 			&funcComponent{nil, g.closeWorkers},
 		},

@@ -139,6 +139,7 @@ func (g *gateway) keepUntilRestart(c *config.Config) *config.Config {
 	}{
 		{"[listen]", active.Listen, c.Listen},
 		{"[cluster]", active.Cluster, c.Cluster},
+		{"[shared]", active.Shared, c.Shared},
 		{"[audit]", active.Audit, c.Audit},
 		{"[limits]", active.Limits, c.Limits},
 		{"[tokens]", active.Tokens, c.Tokens},
@@ -154,6 +155,7 @@ func (g *gateway) keepUntilRestart(c *config.Config) *config.Config {
 	next.Listen, next.Audit, next.Limits = active.Listen, active.Audit, active.Limits
 	next.Admin, next.Telemetry, next.Log = active.Admin, active.Telemetry, active.Log
 	next.Tokens, next.Cluster, next.Stop = active.Tokens, active.Cluster, active.Stop
+	next.Shared = active.Shared
 	return &next
 }
 

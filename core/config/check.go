@@ -22,6 +22,9 @@ func (l *loader) check(c *Config, root *node) {
 	if c.Cluster != nil {
 		l.checkCluster(c.Cluster, &c.Listen, root)
 	}
+	if c.Shared != nil {
+		l.checkShared(c.Shared, &c.Listen, root)
+	}
 	l.hasDocument = c.Listen.ClientDocumentURL() != "" ||
 		l.isUnknown(root.lookup("listen"), "public_url")
 	for i := range c.Servers {

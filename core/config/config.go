@@ -18,6 +18,9 @@ type Config struct {
 	Listen Listen `toml:"listen"`
 	// Cluster holds the other replicas behind the same address; nil when the file has no [cluster].
 	Cluster *Cluster `toml:"cluster"`
+	// Shared holds the server in which replicas keep what they must know together; nil when the
+	// file has no [shared].
+	Shared *Shared `toml:"shared"`
 	// Servers holds the MCP servers, at least one, in the order of the file.
 	Servers []Server `toml:"server"`
 	// Tokens holds the settings of the logins at servers.

@@ -798,7 +798,8 @@ func TestTheExampleDocumentsEveryKey(t *testing.T) {
 		"collector.pem", cert, "ca.pem", cert, "state.key", key, "siem.pem", cert, "us.pem", cert,
 		"us.key", certKey, "webhook.key", key, "gatekit.pem", cert, "gatekit.key", certKey,
 		"clients.pem", cert, "introspect.secret", key, "connect.secret", key, "jira.secret",
-		"s", "linear.secret", "s", "idp.secret", "s"); err != nil {
+		"s", "linear.secret", "s", "idp.secret", "s", "valkey-ca.pem", cert, "valkey.password",
+		"s"); err != nil {
 		t.Errorf("the example with all commented-out lines: got error %v, want none", err)
 	}
 	for _, k := range keys(reflect.TypeFor[config.Config]()) {

@@ -20,6 +20,7 @@ var publicKey = regexp.MustCompile(strings.ReplaceAll(`^(`+strings.Join([]string
 	`listen\.(public_url|tls\.cert|tls\.key|auth\.mtls\.ca)`,
 	`listen\.auth\.issuer\[\d+\]\.issuer`,
 	`cluster\.(name|listen|advertise|ca|cert|key)`,
+	`shared\.(url|user|ca|prefix)`,
 	`server\.NAME\.(command|cwd|auth\.issuer)`,
 	`tokens\.file`,
 	`plugin "NAME": command\[0\]`,

@@ -80,7 +80,7 @@ var allowedImports = map[string][]string{
 	"audit/format": {"audit", "core/mcp", "core/pipeline"},
 	"audit/sink": {"audit", "audit/format", "core/atomicfile", "core/display",
 		"core/pipeline", "core/regularfile"},
-	"audit/telemetry": {"core/display", "core/mcp", "core/pipeline", "core/proxy"},
+	"audit/telemetry": {"core/display", "core/mcp", "core/pipeline", "core/proxy", "core/shared"},
 	"audit/query":     {"audit", "core/mcp", "core/pipeline"},
 	// transport needs downstream and upstream for the interfaces that it implements
 	"transport": {"core/identity", "core/conn", "core/display", "core/hostlist", "core/mcp",

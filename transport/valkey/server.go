@@ -31,17 +31,50 @@ func (e *UnsuitableError) Unwrap() error { return shared.ErrUnavailable }
 // Check returns an error if the server does not answer, or must not be used. Then the error is an
 // *UnsuitableError.
 func (s *Store) Check(ctx context.Context) error {
+	_, err := s.info(ctx)
+	return err
+}
+
+// info returns what the server says about itself, or an error if it must not be used.
+func (s *Store) info(ctx context.Context) (map[string]string, error) {
 	client, _, _ := s.state()
 	ctx, cancel := context.WithTimeout(ctx, s.o.Timeout)
 	defer cancel()
 	text, err := client.Do(ctx, client.B().Info().Build()).ToString()
 	if err != nil {
-		return s.unavailable(err)
+		return nil, s.unavailable(err)
 	}
-	if reasons := s.o.unsuitable(parseInfo(text)); len(reasons) > 0 {
-		return &UnsuitableError{s.o.Address, reasons}
+	info := parseInfo(text)
+	if reasons := s.o.unsuitable(info); len(reasons) > 0 {
+		return nil, &UnsuitableError{s.o.Address, reasons}
 	}
-	return nil
+	return info, nil
+}
+
+// Server describes a server.
+type Server struct {
+	Version  string
+	Replicas int
+}
+
+// Probe returns what the server is, or an error if it cannot be used. Unlike Open, it writes
+// nothing.
+func Probe(ctx context.Context, o Options) (Server, error) {
+	s, err := newStore(o)
+	if err != nil {
+		return Server{}, err
+	}
+	defer s.Close()
+	info, err := s.info(ctx)
+	if err != nil {
+		return Server{}, err
+	}
+	version := info["redis_version"]
+	if v := info["valkey_version"]; v != "" {
+		version = v
+	}
+	replicas, _ := strconv.Atoi(info["connected_slaves"])
+	return Server{version, replicas}, nil
 }
 
 // parseInfo returns the fields of the server's answer to INFO.

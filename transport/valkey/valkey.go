@@ -74,18 +74,27 @@ var _ shared.Store = (*Store)(nil)
 // Open connects to the server, and returns an error if it cannot be used. The error describes all
 // settings that must change. The caller must close the Store.
 func Open(ctx context.Context, o Options) (*Store, error) {
-	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
-	s := &Store{o: o, scripts: newScripts()}
-	var err error
-	if s.client, err = s.connect(); err != nil {
-		return nil, s.unavailable(err)
+	s, err := newStore(o)
+	if err != nil {
+		return nil, err
 	}
 	if err = s.Check(ctx); err == nil {
 		err = s.findEpoch(ctx, "")
 	}
 	if err != nil {
-		s.client.Close()
+		s.Close()
 		return nil, err
+	}
+	return s, nil
+}
+
+// newStore returns a store that is connected, and does not know the epoch.
+func newStore(o Options) (*Store, error) {
+	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
+	s := &Store{o: o, scripts: newScripts()}
+	var err error
+	if s.client, err = s.connect(); err != nil {
+		return nil, s.unavailable(err)
 	}
 	return s, nil
 }

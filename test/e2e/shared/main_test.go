@@ -1,0 +1,127 @@
+// Package shared tests the state that replicas share with the gatekit binary and a real
+// redis-server.
+package shared
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"gatekit/test/harness"
+	"gatekit/test/peers"
+	"gatekit/test/redistest"
+)
+
+func TestMain(m *testing.M) { harness.Main(m) }
+
+// sharedTable returns [listen] state_key and [shared] for a server. It comes first in the
+// configuration, because harness.StartHTTP begins [listen].
+func sharedTable(address string, settings ...string) string {
+	return fmt.Sprintf("state_key = %q\n[shared]\nurl = \"redis://%s\"\n%s\n",
+		strings.Repeat("k", 32), address, strings.Join(settings, "\n"))
+}
+
+// admin is the configuration of an admin endpoint, and its address.
+func admin(t *testing.T) (config, address string) {
+	t.Helper()
+	address = peers.FreeAddress(t)
+	return fmt.Sprintf("[admin]\nhttp = %q\n", address), "http://" + address
+}
+
+// page returns the status and the text of a page.
+func page(t *testing.T, url string) string {
+	t.Helper()
+	response, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	b, _ := io.ReadAll(response.Body)
+	return fmt.Sprint(response.StatusCode, " ", string(b))
+}
+
+// eventually waits until is returns true.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(harness.Patience); !is(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %v: %s", harness.Patience, what)
+		}
+	}
+}
+
+// run runs a command of gatekit in the folder of g. It returns its output, and whether it
+// succeeded.
+func run(t *testing.T, g *harness.Gatekit, args ...string) (output string, ok bool) {
+	t.Helper()
+	c := exec.Command(peers.Gatekit(t), args...)
+	c.Dir = g.Dir
+	b, err := c.CombinedOutput()
+	return string(b), err == nil
+}
+
+// Gatekit does not start with a server that could forget what it must not, and says why. gatekit
+// check says the same, and doctor as well.
+func TestUnsuitableServerIsRefused(t *testing.T) {
+	evicting := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
+	good := redistest.Start(t, "--requirepass", "t0ps3cret")
+	for _, tt := range []struct{ name, config, want string }{
+		{"evicts", sharedTable(evicting.Addr), "set maxmemory-policy noeviction"},
+		{"no copies", sharedTable(good.Addr, `password = "t0ps3cret"`, "copies = 1"),
+			"it has 0 replicas, and shared.copies = 1"},
+		{"wrong password", sharedTable(good.Addr, `password = "wr0ngs3cret"`), "WRONGPASS"},
+		{"away", sharedTable("127.0.0.1:1"), "connection refused"},
+		{"good", sharedTable(good.Addr, `password = "t0ps3cret"`, `timeout = "5s"`), ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := harness.Prepare(t, "[listen]\nhttp = \"127.0.0.1:0\"\n"+tt.config+
+				harness.ScriptedServer("box"))
+			output, ok := run(t, g, "check")
+			line := "ok [shared] server " + good.Addr + ": version 7"
+			if tt.want != "" {
+				line = "FAIL [shared] "
+			}
+			if flat := strings.Join(strings.Fields(output), " "); ok != (tt.want == "") ||
+				!strings.Contains(flat, line) || !strings.Contains(flat, tt.want) {
+				t.Errorf("check has the result %t, want %q and %q:\n%s", ok, line, tt.want, output)
+			}
+			if keys := good.Do(t, "DBSIZE"); keys != "0" {
+				t.Errorf("check has written %s keys", keys)
+			}
+			if strings.Contains(output, "s3cret") {
+				t.Errorf("check shows the password:\n%s", output)
+			}
+			if tt.want == "" {
+				return
+			}
+			if output, ok := run(t, g, "run"); ok || !strings.Contains(output, tt.want) ||
+				strings.Contains(output, "s3cret") {
+				t.Errorf("run has the result %t, want an error with %q:\n%s", ok, tt.want, output)
+			}
+		})
+	}
+}
+
+// While the server is away, /readyz fails, so that a load balancer sends clients to others.
+func TestReadyzFailsWhileTheServerIsAway(t *testing.T) {
+	server := redistest.Start(t)
+	table, address := admin(t)
+	harness.StartHTTP(t, sharedTable(server.Addr, `timeout = "5s"`)+table+
+		harness.ScriptedServer("box"))
+	ready := func() string { return page(t, address+"/readyz") }
+	if got := ready(); !strings.HasPrefix(got, "200") ||
+		!strings.Contains(got, "ok    shared: available") {
+		t.Errorf("/readyz is %s", got)
+	}
+	server.Kill(t)
+	eventually(t, "/readyz fails", func() bool { return strings.HasPrefix(ready(), "503") })
+	if got := ready(); !strings.Contains(got, "FAIL  shared: shared state is not available") {
+		t.Errorf("/readyz is %s", got)
+	}
+	server.Restart(t)
+	eventually(t, "/readyz is good again", func() bool { return strings.HasPrefix(ready(), "200") })
+}

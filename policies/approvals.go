@@ -3,7 +3,6 @@ package policies
 import (
 	"crypto/sha256"
 	"encoding/base32"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,17 +13,22 @@ import (
 
 	"gatekit/core/mcp"
 	"gatekit/core/privatefiles"
+	"gatekit/core/shared"
 )
 
-// Approvals stores the requests that wait for a human's approval, and the approved requests.
-// Each request is a file in a folder that only the folder's owner can enter. `gatekit approve` and
-// a running Gatekit both use this folder. A file contains the facts that a human needs to decide:
-// the principal, the server, the method, the name and the reason, even if the audit log redacts
-// them. A file expires after ten minutes, and the next Submit or List removes it. The arguments of
-// a request are not stored: only a digest of them is part of the file's name. Approvals implements
-// proxy.Approvals.
+// Approvals stores the requests that wait for a human's approval, and the approved requests: in
+// files, or in the state that replicas share. `gatekit approve` and a running Gatekit both use
+// them. What is stored has the facts that a human needs to decide: the principal, the server, the
+// method, the name and the reason, even if the audit log redacts them. It expires after ten
+// minutes. The arguments of a request are not stored: only a digest of them is part of the
+// request's id. Approvals implements proxy.Approvals.
 type Approvals struct {
-	Dir string // created when it is first needed
+	// a folder that only its owner can enter, with a file for each request; created when it is
+	// first needed
+	Dir string
+	// Shared has the requests instead, if it is not nil. Then any replica can approve a request and
+	// use the approval, and Log is not stored.
+	Shared shared.Values
 	// the identity (URL or command) of each server, by the server's name; it is part of a request's
 	// id, because two Gatekits that share the folder may use one name for different servers
 	Servers map[string]string
@@ -45,9 +49,11 @@ type PendingApproval struct {
 	Expires   time.Time `json:"until"`
 	Approved  bool      `json:"approved"`
 	// the audit log of the process that received the request, and the key of that log; LogKey is ""
-	// for the default key
+	// for the default key. Both are "" in shared state.
 	Log    string `json:"log,omitempty"`
 	LogKey string `json:"log_key,omitempty"`
+
+	generation uint64 // of the shared value
 }
 
 // Bounds of approvals.
@@ -56,8 +62,6 @@ const (
 	pendingFor            = 10 * time.Minute
 	maxPending            = 1000
 	maxPendingOfPrincipal = 100 // so that no principal can use up all of maxPending
-	approvalSuffix        = ".json"
-	maxApprovalFile       = 1 << 20 // bytes
 )
 
 var approvalID = regexp.MustCompile(`^[a-z2-7]{26}$`)
@@ -87,8 +91,12 @@ func (a *Approvals) now() time.Time {
 	return time.Now()
 }
 
-func (a *Approvals) folder() privatefiles.Folder {
-	return privatefiles.Folder{Path: a.Dir, Danger: "approve requests"}
+// store returns where the requests are.
+func (a *Approvals) store() approvalStore {
+	if a.Shared != nil {
+		return sharedApprovals{a.Shared}
+	}
+	return approvalFiles{privatefiles.Folder{Path: a.Dir, Danger: "approve requests"}}
 }
 
 // Consume implements proxy.Approvals. If several callers in one or more processes consume an
@@ -98,9 +106,8 @@ func (a *Approvals) Consume(m *mcp.Message) bool {
 	if err != nil {
 		return false
 	}
-	return a.folder().Take(id+approvalSuffix, func(name string) bool {
-		p, err := a.read(name)
-		return err == nil && p.Approved && !a.now().After(p.Expires)
+	return a.store().take(id, func(p PendingApproval) bool {
+		return p.Approved && !a.now().After(p.Expires)
 	})
 }
 
@@ -111,20 +118,32 @@ func (a *Approvals) Submit(m *mcp.Message, reason, values string) (instruction s
 	if err != nil {
 		return "", err
 	}
-	if err := a.folder().Create(); err != nil {
-		return "", err
+	p := PendingApproval{ID: id, Principal: m.Principal.ID(), Server: m.Server, Method: m.Method,
+		Name: m.Name, Reason: reason, Values: values, Log: a.Log, LogKey: a.LogKey}
+	if a.Shared != nil { // any replica may record the approval, in a log of its own
+		p.Log, p.LogKey = "", ""
 	}
-	all, err := a.List() // also removes the expired files
+	err = retryChanged(func() error {
+		instruction, err = a.submit(p)
+		return err
+	})
+	return instruction, err
+}
+
+func (a *Approvals) submit(p PendingApproval) (instruction string, err error) {
+	all, err := a.List()
 	if err != nil {
 		return "", err
 	}
 	submitted, own := false, 0
-	for _, p := range all {
-		if p.ID == id && p.Approved { // approved after Consume returned false
+	for _, other := range all {
+		if other.ID == p.ID && other.Approved { // approved after Consume returned false
 			return "approved in the meantime: retry", nil
 		}
-		submitted = submitted || p.ID == id
-		if p.Principal == m.Principal.ID() {
+		if other.ID == p.ID {
+			submitted, p.generation = true, other.generation
+		}
+		if other.Principal == p.Principal {
 			own++
 		}
 	}
@@ -132,52 +151,33 @@ func (a *Approvals) Submit(m *mcp.Message, reason, values string) (instruction s
 		return "", errors.New("too many requests wait for approval\nhint: `gatekit approve` " +
 			"lists them; each expires after ten minutes")
 	}
-	err = a.write(PendingApproval{ID: id, Principal: m.Principal.ID(), Server: m.Server,
-		Method: m.Method,
-		Name:   m.Name, Reason: reason, Values: values, Expires: a.now().Add(pendingFor),
-		Log: a.Log, LogKey: a.LogKey})
-	if err != nil {
+	p.Expires = a.now().Add(pendingFor)
+	if err := a.store().put(p); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("needs approval: run `gatekit approve %s` within %d minutes, then retry", id,
-		pendingFor/time.Minute), nil
+	return fmt.Sprintf("needs approval: run `gatekit approve %s` within %d minutes, then retry",
+		p.ID, pendingFor/time.Minute), nil
 }
 
-// List returns the waiting and the approved requests, in the order of their expiry. It removes
-// expired files.
+// List returns the waiting and the approved requests that have not expired, in the order of their
+// expiry.
 func (a *Approvals) List() (all []PendingApproval, err error) {
-	names, err := a.folder().Names()
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range names {
-		id, ok := strings.CutSuffix(name, approvalSuffix)
-		if !ok || !approvalID.MatchString(id) {
-			continue
-		}
-		p, err := a.read(id + approvalSuffix)
-		p.ID = id
-		switch {
-		case errors.Is(err, fs.ErrNotExist): // consumed meanwhile
-		case err != nil || a.now().After(p.Expires):
-			_ = a.folder().Remove(name)
-		default:
-			all = append(all, p)
-		}
-	}
+	all, err = a.store().list(func(p PendingApproval) bool { return !a.now().After(p.Expires) })
 	slices.SortFunc(all, func(a, b PendingApproval) int { return a.Expires.Compare(b.Expires) })
-	return all, nil
+	return all, err
 }
 
 // Approve approves a waiting request for one call, and returns the request. The caller must have
 // recorded the approval before.
-func (a *Approvals) Approve(id string) (PendingApproval, error) {
-	p, err := a.Pending(id)
-	if err != nil {
-		return PendingApproval{}, err
-	}
-	p.Approved, p.Expires = true, a.now().Add(pendingFor)
-	return p, a.write(p)
+func (a *Approvals) Approve(id string) (approved PendingApproval, err error) {
+	err = retryChanged(func() error {
+		if approved, err = a.Pending(id); err != nil {
+			return err
+		}
+		approved.Approved, approved.Expires = true, a.now().Add(pendingFor)
+		return a.store().put(approved)
+	})
+	return approved, err
 }
 
 // Pending returns a request that waits for approval, or was approved.
@@ -187,33 +187,11 @@ func (a *Approvals) Pending(id string) (PendingApproval, error) {
 			fmt.Errorf("%q is not the id of a request: the id is in the error "+
 				"that the client got, and `gatekit approve` lists the requests that wait", id)
 	}
-	if err := a.folder().Check(); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return PendingApproval{}, err
-	}
-	p, err := a.read(id + approvalSuffix)
-	p.ID = id
+	p, err := a.store().get(id)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && a.now().After(p.Expires) {
 		return PendingApproval{}, fmt.Errorf("no request %s waits for approval: it expired after "+
 			"%d minutes, or was retried\nhint: `gatekit approve` lists the requests that wait",
 			id, pendingFor/time.Minute)
 	}
 	return p, err
-}
-
-// read reads the approval in the file with this name.
-func (a *Approvals) read(name string) (p PendingApproval, err error) {
-	b, err := a.folder().Read(name, maxApprovalFile)
-	if err != nil {
-		return p, err
-	}
-	return p, json.Unmarshal(b, &p)
-}
-
-// write writes an approval to its file, atomically.
-func (a *Approvals) write(p PendingApproval) error {
-	b, err := json.Marshal(p)
-	if err != nil {
-		return err
-	}
-	return a.folder().Write(p.ID+approvalSuffix, b)
 }

@@ -32,6 +32,7 @@ type Stage struct {
 	shadow   bool
 	// whether labels are kept for all sessions of a principal
 	labelsByPrincipal bool
+	shared            *SharedSessions // nil if there are no other replicas
 
 	contributions []Contribution
 	sessions      *SessionStore
@@ -171,6 +172,9 @@ func (s *Stage) InspectQuickly(ctx context.Context, m *mcp.Message) (v pipeline.
 	if m.Method != "tools/call" || len(m.Body()) > maxQuickBytes {
 		return v, false, nil
 	}
+	if s.shared != nil { // may wait for the state of the replicas
+		return v, false, nil
+	}
 	found := pipeline.PriorFindingsFrom(ctx)
 	mc := messageContext{findings: found.Findings, labels: found.Labels, now: s.now()}
 	q, err := s.selector.query(s.all, s.classOf(m, s.sessions.session(m), mc))
@@ -199,6 +203,7 @@ type messageContext struct {
 	describer   *mcp.Message
 	knownClient *bool      // replaces input.session.known_client, when not nil
 	query       *ruleQuery // the rules that can hold for the message; nil if not known
+	replicas    replicaState
 }
 
 // inspect returns the verdict for a message. If the message passes, inspect records it in its
@@ -207,13 +212,20 @@ type messageContext struct {
 func (s *Stage) inspect(ctx context.Context, m *mcp.Message,
 	mc messageContext) (pipeline.Verdict, error) {
 	session := s.sessions.session(m)
+	state, reason, err := s.share(ctx, session, m, &mc)
+	if err != nil || reason != "" {
+		return pipeline.Verdict{Reason: reason}, err
+	}
+	mc.replicas = state
 	if !s.addLabels(session, m, mc.labels) {
+		state.undo(ctx)
 		return pipeline.Verdict{Reason: "the session has too many labels, or a label is too long"},
 			nil
 	}
 	_, needsMinute := s.reads.below("session").wants("minute")
 	undo, ok := session.countCall(m, mc.now, needsMinute)
 	if !ok {
+		state.undo(ctx)
 		return pipeline.Verdict{Reason: "the session has called too many different tools to " +
 			"count its calls"}, nil
 	}
@@ -223,12 +235,18 @@ func (s *Stage) inspect(ctx context.Context, m *mcp.Message,
 		v = pipeline.Verdict{Action: pipeline.Deny,
 			Reason: "the session has too many labels, or a label is too long"}
 	}
+	if err == nil && v.Action != pipeline.Deny && !awaitsApproval(ctx, v) {
+		if reason := s.shareLabels(ctx, m, v.Labels); reason != "" {
+			v = pipeline.Verdict{Action: pipeline.Deny, Reason: reason}
+		}
+	}
 	if err == nil && v.Action != pipeline.Deny && !session.recordHidden(m, hidden) {
 		v = pipeline.Verdict{Action: pipeline.Deny,
 			Reason: "the policies hide too many items of the list to keep them hidden"}
 	}
 	if err != nil || v.Action == pipeline.Deny || awaitsApproval(ctx, v) {
 		undo()
+		state.undo(ctx)
 		return v, err
 	}
 	session.record(withoutHiddenRoots(m, v.Hide), s.principalLabels(m))

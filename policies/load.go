@@ -44,6 +44,7 @@ type Options struct {
 	ReuseDecisions bool
 
 	Sessions *SessionStore    // nil means a new store
+	Shared   *SharedSessions  // what several replicas know together; nil if there is one
 	Now      func() time.Time // nil means time.Now
 }
 
@@ -355,6 +356,7 @@ func Load(o Options) (*Stage, error) {
 	}
 	stage := &Stage{reads: allReads(c.Modules), graph: c.Graph, shadow: o.Shadow,
 		labelsByPrincipal: o.LabelsByPrincipal,
+		shared:            o.Shared,
 		sessions:          o.Sessions,
 		now:               o.Now, digest: digest, bundles: s.bundles}
 	for _, file := range slices.Sorted(maps.Keys(s.modules)) {

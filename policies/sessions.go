@@ -584,18 +584,18 @@ func (s *session) inputValue(m *mcp.Message, mc messageContext, principalLabels 
 				}
 				return nil
 			case "labels":
-				var terms []*ast.Term
-				for _, l := range s.labels {
-					terms = append(terms, ast.StringTerm(l))
+				if mc.replicas.known {
+					return stringArray(mc.replicas.labels)
 				}
-				for _, l := range principalLabels {
-					if !slices.Contains(s.labels, l) {
-						terms = append(terms, ast.StringTerm(l))
-					}
-				}
-				return ast.NewArray(terms...)
+				return stringArray(union(slices.Clip(s.labels), principalLabels))
 			case "calls":
+				if mc.replicas.known {
+					return callCounts(mc.replicas.calls, m)
+				}
 				return callCounts(s.calls, m)
+			}
+			if mc.replicas.known {
+				return callCounts(mc.replicas.minute, m)
 			}
 			return callCounts(s.lastMinute.calls(mc.now), m)
 		})

@@ -16,7 +16,8 @@
 #   a call of another tool (steering/*), or that it completes a command that is split over several
 #   results (*/split-over-results). The plugin must be configured for this.
 #   Labels stay until the session ends. With labels = "principal" in [policy], they stay until
-#   Gatekit ends.
+#   Gatekit ends. With [shared], all replicas know them; after this state was lost, sessions count as
+#   having read both for session_idle.
 #   Settings:
 #     private: the sources of private data, as {tools, servers}.
 #     untrusted: the sources of untrusted content, as {tools, servers}.
@@ -63,6 +64,12 @@ tainted if {
 	input.direction == "to_server"
 	"flow/private" in input.session.labels
 	"flow/untrusted" in input.session.labels
+}
+
+# Gatekit has lost the labels of the session, which its replicas share. It may have had both.
+tainted if {
+	input.direction == "to_server"
+	"lost" in input.session.labels
 }
 
 # A result of one of these methods describes the server, or confirms the request.

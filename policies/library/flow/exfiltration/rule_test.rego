@@ -45,6 +45,8 @@ refused(labels, name) if {
 
 test_calls_to_egress_are_denied if {
 	refused(["flow/untrusted", "x", "flow/private"], "send")
+	refused(["lost"], "send")
+	not refused(["lost"], "read_mail")
 	not refused(["flow/private"], "send")
 	not refused(["flow/untrusted"], "send")
 	not refused([], "send")

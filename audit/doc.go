@@ -20,6 +20,7 @@
 //	gatekit.jsonl.tree/origin            the origin of the log, which its checkpoints name
 //	gatekit.jsonl.tree/gap               count of records that could not be written
 //	gatekit.jsonl.tree/ages              ages of the segments, with Retention.For
+//	gatekit.jsonl.tree/roster            logs of other replicas, with Options.Replica
 //	gatekit.jsonl.tree/tile/0/x001/234   hashes of the tree, in the layout of C2SP's tlog-tiles
 //	gatekit.jsonl.key, .pub              the key pair that signs checkpoints, mode 0600
 //	gatekit.jsonl.lock                   locked by the process that writes the log
@@ -60,6 +61,9 @@
 //   - "prune": segments were removed;
 //   - "anchor lost", "anchor back": the file [Options.AnchorFile] could not be written, or could be
 //     written again;
+//   - "roster": the logs of the replicas of a cluster that this one knows. Each Open writes such a
+//     record, so it is the first record of a new log. [Log.Meet] writes one about a single other
+//     log. The member "roster" has the entries (each: replica, origin, key, since, checkpoint);
 //   - "clock": while the log was open, the clock was set back, or set forward by a minute or more;
 //     or, when Gatekit started, the clock was behind the last record, or so far ahead of the last
 //     stop that Retention.For counts only a part of the time since that stop.
@@ -74,7 +78,8 @@
 // principal, client, authentication, scope, direction, kind, method, server, name, action, reason,
 // steps (each: stage, action, reason, micros, findings, changed, hidden, ids, hidden_ids, allowed),
 // before, after (each: size, sha256 or hmac, and body if configured), values, code, failed, micros,
-// error. Some records about the log also have "from" and "through". Empty members are left out.
+// error. Some records about the log also have "from" and "through", or "roster". Empty members are
+// left out.
 // The principal is its ID: issuer#subject, if a token proved it. The client is the OAuth client id
 // of the token. The members authentication and scope are only in records of messages to servers; an
 // answer has the same exchange as its request. Claims are never recorded. The members "before" and
@@ -198,5 +203,5 @@
 // Records: record.go, values.go, encode.go. Files: segments.go, paths.go, lock_unix.go, files.go.
 // Writing: log.go, batch.go, write.go, gapfile.go. Tree and checkpoints: key.go, checkpoint.go,
 // tree.go, recovery.go, maintenance.go, anchor.go, age.go, retention.go. Reading and verifying:
-// lines.go, reader.go, chain.go, verification.go, proof.go.
+// lines.go, reader.go, chain.go, verification.go, proof.go. Several replicas: roster.go.
 package audit

@@ -61,6 +61,10 @@ type Options struct {
 	// receives the newest checkpoint once a minute while records are written, and at Close; best on
 	// another machine, or append-only; "" for none
 	AnchorFile string
+	// name of the replica that writes the log, see RosterEntry; "" for none
+	Replica string
+	// names of the replicas that the configuration has; only with Replica
+	Peers []string
 	// called with each new checkpoint, one call at a time; while a call runs, only the newest
 	// checkpoint waits; never delays a record; may be nil
 	OnCheckpoint func(checkpoint []byte)
@@ -106,6 +110,7 @@ type Log struct {
 	committed   atomic.Uint64 // seq of the last record that was written
 	maintenance *maintenance  // nil with a Writer
 	gapFile     *gapFile      // nil with a Writer
+	roster      *roster       // nil without Options.Replica
 
 	// mu is held while a line gets its place in the chain, so that the batches hold the lines in
 	// the order of the chain.
@@ -250,6 +255,9 @@ func (l *Log) openFile(o Options) (err error) {
 		err = l.recordEvent("clock", fmt.Sprintf("the clock is %s ahead of the time when the log "+
 			"was last open: keep_for counts only %s of this difference",
 			(uncounted+l.maintenance.ages.stops).Round(time.Second), l.maintenance.ages.stops))
+	}
+	if err == nil {
+		err = l.startRoster(o)
 	}
 	if err != nil {
 		return errors.Join(err, f.Close())

@@ -48,6 +48,8 @@ type Record struct {
 	// records that had no checkpoint (action "recovered")
 	From    uint64 `json:"from"`
 	Through uint64 `json:"through"`
+	// the logs of replicas, only with the action "roster"
+	Roster []RosterEntry `json:"roster"`
 
 	Line []byte `json:"-"` // the line in the log, without its line feed
 }
@@ -111,9 +113,9 @@ func ParseRecord(line []byte) (Record, error) {
 }
 
 // ParseSummary is a faster ParseRecord, for callers that scan many lines. It leaves Prev, Steps,
-// Before, After, Values, From and Through zero, and does not check that the rest of the line is
-// valid JSON. If the line does not have the form that this package writes, ParseSummary calls
-// ParseRecord. The Record refers to the line, which must not change.
+// Before, After, Values, From, Through and Roster zero, and does not check that the rest of the
+// line is valid JSON. If the line does not have the form that this package writes, ParseSummary
+// calls ParseRecord. The Record refers to the line, which must not change.
 func ParseSummary(line []byte) (Record, error) {
 	r := Record{Line: line}
 	p := summaryParser{rest: line}

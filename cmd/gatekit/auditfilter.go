@@ -121,7 +121,7 @@ var recordActions = []string{"pass", "deny", "modify", "hide", "restore", "ask",
 	"confined", "unconfined", "host_connected", "host_closed", "host_refused",
 	"pin", "login", "refreshed", "rejected", "logout", "registered",
 	"exchanged", "revoke", "readmit", "console", "stop_traffic", "resume_traffic",
-	"plugin_lost", "plugin_restarted", "retry", "gap", "recovered", "prune", "clock",
+	"plugin_lost", "plugin_restarted", "retry", "gap", "recovered", "prune", "clock", "roster",
 	"anchor lost", "anchor back", "sink lost", "sink back", "sink gap", "sink reset"}
 
 // checkActions returns an error for an action that no record has. Without this check, a mistyped

@@ -31,6 +31,7 @@ func (r *Replica) accept(w http.ResponseWriter, req *http.Request, h Handler) {
 		var p *identity.Principal
 		if p, err = e.User.identity(); err == nil {
 			req.Header.Del(headerForwarded)
+			r.answerAbout(w, e.About)
 			h.ServeForwarded(w, req, Forwarded{Via: e.Via, Principal: p, envelope: e})
 			return
 		}

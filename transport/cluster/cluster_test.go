@@ -177,7 +177,7 @@ func TestEnvelopeIsForOneRequest(t *testing.T) {
 		return r
 	}
 	sealed := func(by *Replica) string {
-		text, err := by.seal(request(), a.o.Advertise, []byte("body"), nil)
+		text, err := by.seal(request(), a.o.Advertise, []byte("body"), nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -232,7 +232,7 @@ func TestEnvelopesExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sealed := func() *http.Request {
 			r := httptest.NewRequest(http.MethodGet, "/mcp", nil)
-			text, err := a.seal(r, a.o.Advertise, nil, nil)
+			text, err := a.seal(r, a.o.Advertise, nil, nil, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

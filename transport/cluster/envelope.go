@@ -34,6 +34,8 @@ type envelope struct {
 	Time    time.Time  `json:"time"`
 	Nonce   []byte     `json:"nonce"`
 	User    *principal `json:"user"` // nil is the local user
+	// what Options.Describe of the replica that forwards returned; empty most of the time
+	About []byte `json:"about,omitempty"`
 }
 
 // principal is an identity.Principal in an envelope.
@@ -73,14 +75,15 @@ func (p *principal) identity() (*identity.Principal, error) {
 	return opened, err
 }
 
-// seal returns the value of headerForwarded for a request.
+// seal returns the value of headerForwarded for a request. about describes this replica; nil for
+// most requests.
 func (r *Replica) seal(req *http.Request, owner string, body []byte,
-	p *identity.Principal) (string, error) {
+	p *identity.Principal, about []byte) (string, error) {
 	digest, nonce := sha256.Sum256(body), make([]byte, 16)
 	rand.Read(nonce)
 	plain, err := json.Marshal(envelope{To: owner, Via: r.o.Name, Method: req.Method,
 		Target: req.URL.RequestURI(), Session: req.Header.Get(mcp.HeaderSessionID),
-		Body: digest[:], Time: time.Now(), Nonce: nonce, User: envelopeOf(p)})
+		Body: digest[:], Time: time.Now(), Nonce: nonce, User: envelopeOf(p), About: about})
 	if err != nil {
 		return "", err
 	}

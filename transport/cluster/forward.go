@@ -30,7 +30,8 @@ var (
 // http.ErrAbortHandler if the answer breaks off.
 func (r *Replica) Forward(w http.ResponseWriter, req *http.Request, owner string, body []byte,
 	p *identity.Principal) error {
-	sealed, err := r.seal(req, owner, body, p)
+	about := r.about(owner)
+	sealed, err := r.seal(req, owner, body, p, about)
 	if err != nil {
 		return errors.Join(ErrUnreachable, err)
 	}
@@ -53,6 +54,10 @@ func (r *Replica) Forward(w http.ResponseWriter, req *http.Request, owner string
 				out.Body = io.NopCloser(bytes.NewReader(body))
 				out.ContentLength = int64(len(body))
 			}
+		},
+		ModifyResponse: func(response *http.Response) error {
+			r.meetOwner(owner, about != nil, response.Header)
+			return nil
 		},
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) { failure = err },
 	}

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// Options configure a Replica. All fields but Log are required.
+// Options configure a Replica. All fields but Describe, Meet
+// and Log are required.
 type Options struct {
 	Name      string // of this replica, in the records of the others: "gatekit-0"
 	Listen    string // address for the other replicas: "0.0.0.0:7443"
@@ -24,7 +25,12 @@ type Options struct {
 	StateKey []byte
 	// RecordRefusal records a request that is refused.
 	RecordRefusal func(ctx context.Context, r *http.Request, status int, reason string)
-	Log           *slog.Logger // nil: nothing is logged
+	// Describe returns what the other replicas are told about this one, such as its audit log; nil
+	// for nothing. Two replicas tell each other at most once in five minutes, with a request that
+	// is forwarded. Meet gets what another replica tells. Both are set, or none.
+	Describe func() []byte
+	Meet     func(about []byte)
+	Log      *slog.Logger // nil: nothing is logged
 }
 
 // Replica is this process as a part of a cluster. It makes ids, forwards requests to other
@@ -37,6 +43,7 @@ type Replica struct {
 	server    *tls.Config
 	transport *http.Transport // to the other replicas
 	nonces    usedNonces
+	told      toldReplicas
 }
 
 // Times of the connections between replicas.

@@ -169,10 +169,11 @@ func (g *gateway) makeSinks(context.Context) error {
 }
 
 func (g *gateway) openAuditLog(context.Context) error {
-	if err := g.recording.openAuditLog(g.active.config.Audit); err != nil {
+	c := g.active.config
+	if err := g.recording.openAuditLog(c.Audit, c.Cluster); err != nil {
 		return err
 	}
-	if isConsoleOn(g.active.config) {
+	if isConsoleOn(c) {
 		g.listed = &listedTools{Recorder: g.recording.recorder}
 		g.recording.recorder = g.listed
 	}

@@ -81,8 +81,9 @@ func (r *recording) closeSinks() error {
 	return err
 }
 
-func (r *recording) openAuditLog(c config.Audit) (err error) {
-	r.audit, err = audit.Open(audit.Options{
+// openAuditLog opens the audit log. The replica is nil without a [cluster].
+func (r *recording) openAuditLog(c config.Audit, replica *config.Cluster) (err error) {
+	o := audit.Options{
 		File:         c.File,
 		Bodies:       audit.Bodies(c.Bodies),
 		Durability:   audit.Durability(c.Durability),
@@ -93,8 +94,11 @@ func (r *recording) openAuditLog(c config.Audit) (err error) {
 		Key:          c.Key,
 		AnchorFile:   c.Anchor,
 		OnCheckpoint: r.sinks.anchor,
-	})
-	if err != nil {
+	}
+	if replica != nil {
+		o.Replica, o.Peers = replica.Name, replica.Replicas
+	}
+	if r.audit, err = audit.Open(o); err != nil {
 		return err
 	}
 	r.file, r.receipts = c.File, c.Receipts

@@ -27,7 +27,7 @@ func (g *gateway) openReplica(context.Context) error {
 			g.recording.refusedRequest(ctx, r.RemoteAddr,
 				transport.Refusal{Status: status, Reason: reason})
 		},
-		Log: g.log})
+		Describe: g.recording.describeLog, Meet: g.recording.meetReplica, Log: g.log})
 	return err
 }
 

@@ -2,6 +2,7 @@ package config
 
 import (
 	"net"
+	"slices"
 
 	"gatekit/core/tlsconfig"
 )
@@ -22,7 +23,17 @@ type Cluster struct {
 	Cert string `toml:"cert"`
 	// Key is the absolute path of a PEM file with the private key of the certificate.
 	Key string `toml:"key"`
+	// Replicas holds the names of all replicas, at most 255. The audit log names them, so that
+	// gatekit audit verify --fleet finds out when the log of a replica is missing that no other
+	// replica has met yet. Default: none.
+	Replicas []string `toml:"replicas"`
 }
+
+// Bounds of the names of replicas, which the audit log records.
+const (
+	maxReplicas    = 255
+	maxReplicaName = 256 // bytes
+)
 
 // TLS returns the files of the certificates.
 func (c *Cluster) TLS() tlsconfig.Files {
@@ -60,6 +71,24 @@ func (l *loader) checkCluster(c *Cluster, listen *Listen, root *node) {
 			l.errorf(at, "cluster.advertise = %q names no machine: other replicas connect to it",
 				at.raw)
 		}
+	}
+	for i, name := range c.Replicas {
+		at := n.lookup("replicas").item(i)
+		switch {
+		case l.hasErrorAt(at):
+		case name == "":
+			l.errorf(at, "cluster.replicas[%d] is empty: write the name of a replica", i)
+		case slices.Contains(c.Replicas[:i], name):
+			l.errorf(at, "cluster.replicas has %q twice", at.raw)
+		}
+	}
+	if len(c.Replicas) > maxReplicas {
+		l.errorf(n.lookup("replicas"), "cluster.replicas has %d names, but can have at most %d",
+			len(c.Replicas), maxReplicas)
+	}
+	if len(c.Name) > maxReplicaName {
+		l.errorf(n.lookup("name"), "cluster.name has %d bytes, but can have at most %d",
+			len(c.Name), maxReplicaName)
 	}
 	if c.CA != "" && c.Cert != "" && c.Key != "" {
 		l.checkTLSFiles(c.TLS(), n, "cluster")

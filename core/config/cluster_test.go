@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -27,6 +28,19 @@ func TestClusterIsChecked(t *testing.T) {
 			"0.0.0.0:", 1), `9:1: cluster.advertise = "0.0.0.0:7443" names no machine`},
 		{"a missing certificate", listen + strings.Replace(complete, `cert = "r.pem"`,
 			`cert = "missing.pem"`, 1), "missing.pem: no such file"},
+		{"names of replicas", listen + complete + "replicas = [\"a\", \"b\"]", ""},
+		{"an empty name of a replica", listen + complete + "replicas = [\"a\", \"\"]",
+			`13:18: cluster.replicas[1] is empty: write the name of a replica`},
+		{"the name of a replica twice", listen + complete + "replicas = [\"a\", \"b\", \"a\"]",
+			`13:23: cluster.replicas has "a" twice`},
+		{"as many replicas as the audit log names", listen + complete + replicas(255), ""},
+		{"too many replicas", listen + complete + replicas(256),
+			`13:1: cluster.replicas has 256 names, but can have at most 255`},
+		{"a long name", listen + strings.Replace(complete, `"a"`, `"`+strings.Repeat("a", 256)+`"`,
+			1), ""},
+		{"a name that is too long", listen + strings.Replace(complete, `"a"`,
+			`"`+strings.Repeat("a", 257)+`"`, 1),
+			"7:1: cluster.name has 257 bytes, but can have at most 256"},
 		{"no HTTP listener", "[server.a]\ncommand = \"x\"\n" + complete,
 			"[cluster] needs listen.http: only HTTP clients reach several replicas"},
 		{"no state key", strings.Replace(listen, "state_key = \""+stateKey+"\"\n", "", 1) +
@@ -42,4 +56,13 @@ func TestClusterIsChecked(t *testing.T) {
 			}
 		})
 	}
+}
+
+// replicas returns the key replicas with n names.
+func replicas(n int) string {
+	var names []string
+	for i := range n {
+		names = append(names, fmt.Sprintf("%q", fmt.Sprint("replica-", i)))
+	}
+	return "replicas = [" + strings.Join(names, ", ") + "]"
 }

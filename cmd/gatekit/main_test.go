@@ -25,10 +25,10 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"gatekit": main})
 }
 
-// TestScripts runs the scripts in testdata. They have two additional commands: `exits CODE
-// COMMAND…` checks the exit code of a command, and `onefile DIR PATTERN NAME` copies the only file
-// that matches the pattern to NAME. The condition [sandbox] holds if the system can confine
-// programs.
+// TestScripts runs the scripts in testdata. They have three additional commands: `exits CODE
+// COMMAND…` checks the exit code of a command, `onefile DIR PATTERN NAME` copies the only file that
+// matches the pattern to NAME, and `fleet DIR` writes the logs of three replicas that have met. The
+// condition [sandbox] holds if the system can confine programs.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
@@ -69,6 +69,12 @@ func TestScripts(t *testing.T) {
 				if got != want {
 					ts.Fatalf("exit code %d, want %d", got, want)
 				}
+			},
+			"fleet": func(ts *testscript.TestScript, neg bool, args []string) {
+				if neg || len(args) != 1 {
+					ts.Fatalf("usage: fleet DIR")
+				}
+				ts.Check(writeFleet(ts.MkAbs(args[0])))
 			},
 			"onefile": func(ts *testscript.TestScript, neg bool, args []string) {
 				if neg || len(args) != 3 {

@@ -22,11 +22,11 @@ import (
 )
 
 func (p *program) auditVerify() *cobra.Command {
-	var config, key string
+	var config, key, fleetDir string
 	var since []string
 	var asJSON bool
 	c := &cobra.Command{
-		Use:   "verify [FILE…]",
+		Use:   "verify [FILE… | --fleet DIR]",
 		Short: "Verify that the audit log is complete and unmodified",
 		Long: `Verify reads all files of the log. It checks that each record contains the hash of
 the record before it, and that all records match the signed checkpoint beside the log. If a check
@@ -43,10 +43,31 @@ The flags decide what the result proves:
                  removed. FILE holds one or more checkpoints. The flag may be repeated.
 
 If the command line names no log, verify also compares the log with the anchor that the
-configuration names, if any. If this anchor is missing, verify fails.`,
+configuration names, if any. If this anchor is missing, verify fails.
+
+With [cluster], each replica has its own log. --fleet verifies all of them together. DIR has one
+folder for each replica, with its log and all files beside the log. The logs name each other, with
+their keys and checkpoints, so verify prints one line for each replica:
+
+  ok       the log is complete and unmodified
+  damaged  it was changed, cut, forked or written anew, or a replica that nobody knows has
+           forwarded one of its requests
+  behind   it is complete in itself, but shorter than another log says: an older copy
+  missing  another log, a configuration or a key names it, and it is not in DIR
+
+With --fleet, KEY may be a file with the public keys of all replicas, one in each line. Then each
+log must be signed by one of them, and a key without a log counts as a missing log.`,
 		Example: `  gatekit audit verify
-  gatekit audit verify --key gatekit.pub --since /mnt/other/anchors audit/gatekit.jsonl`,
+  gatekit audit verify --key gatekit.pub --since /mnt/other/anchors audit/gatekit.jsonl
+  gatekit audit verify --fleet /srv/audit --key replicas.pub`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if fleetDir != "" {
+				if len(args) > 0 || config != "" || len(since) > 0 {
+					return errors.New("--fleet names all logs, so it cannot be used with FILE, " +
+						"--config or --since")
+				}
+				return (&verifyOptions{key: key, json: asJSON}).verifyFleet(cmd, fleetDir)
+			}
 			logs, err := (&logSource{config, args}).logs()
 			if err != nil {
 				return reportMistakes(cmd, err, false)
@@ -84,6 +105,7 @@ configuration names, if any. If this anchor is missing, verify fails.`,
 		"key", "", "public `key`, or the file with it (default: the key beside the log)")
 	c.Flags().StringArrayVar(&since, "since", nil,
 		"`file` of checkpoints that the log must match; may be repeated")
+	c.Flags().StringVar(&fleetDir, "fleet", "", "`folder` with one folder for each replica")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object for each log")
 	return c
 }
@@ -137,10 +159,12 @@ func (o *verifyOptions) readKey(log auditLog) (note.Verifier, error) {
 	return key, err
 }
 
-// run verifies a log. progress may be nil.
+// run verifies a log, which must also match the checkpoints others. progress may be nil.
 func (o *verifyOptions) run(ctx context.Context, log auditLog, key note.Verifier,
-	progress func(uint64)) (done *audit.VerificationResult, notes []string, err error) {
+	progress func(uint64), others ...*audit.Checkpoint) (done *audit.VerificationResult,
+	notes []string, err error) {
 	all, notes, unusable := checkpoints(log.file, o.since, log.anchor, key)
+	all = append(all, others...)
 	v := audit.Verification{File: log.file, Key: key, Checkpoints: all, Progress: progress}
 	done, err = v.Run(ctx)
 	if bad, ok := errors.AsType[*audit.RecordError](err); ok {
@@ -152,22 +176,35 @@ func (o *verifyOptions) run(ctx context.Context, log auditLog, key note.Verifier
 // printVerificationJSON prints the result of a verification as one line of JSON.
 func printVerificationJSON(w io.Writer, file string, key note.Verifier,
 	done *audit.VerificationResult, notes []string, failure error) error {
-	type span struct {
-		From    uint64 `json:"from"`
-		Through uint64 `json:"through"`
-	}
-	result := struct {
-		File          string   `json:"file"`
-		OK            bool     `json:"ok"`
-		Error         string   `json:"error,omitempty"`
-		First         uint64   `json:"first"`
-		Last          uint64   `json:"last"`
-		Signed        int64    `json:"signed"` // records that the checkpoint covers
-		Key           string   `json:"key,omitempty"`
-		Recovered     []span   `json:"recovered"`
-		FromElsewhere int      `json:"checkpoints_matched"`
-		Notes         []string `json:"notes,omitempty"`
-	}{File: file, OK: failure == nil, Recovered: []span{}, Notes: notes}
+	return printJSON(w, newVerificationJSON(file, key, done, notes, failure))
+}
+
+// verificationJSON is the result of a verification as verify --json prints it.
+type verificationJSON struct {
+	Replica       string            `json:"replica,omitempty"` // with --fleet
+	Status        string            `json:"status,omitempty"`  // with --fleet
+	Origin        string            `json:"origin,omitempty"`  // with --fleet
+	File          string            `json:"file"`
+	OK            bool              `json:"ok"`
+	Error         string            `json:"error,omitempty"`
+	First         uint64            `json:"first"`
+	Last          uint64            `json:"last"`
+	Signed        int64             `json:"signed"` // records that the checkpoint covers
+	Key           string            `json:"key,omitempty"`
+	Recovered     []recordRangeJSON `json:"recovered"`
+	FromElsewhere int               `json:"checkpoints_matched"`
+	Notes         []string          `json:"notes,omitempty"`
+}
+
+type recordRangeJSON struct {
+	From    uint64 `json:"from"`
+	Through uint64 `json:"through"`
+}
+
+func newVerificationJSON(file string, key note.Verifier, done *audit.VerificationResult,
+	notes []string, failure error) verificationJSON {
+	result := verificationJSON{File: file, OK: failure == nil, Recovered: []recordRangeJSON{},
+		Notes: notes}
 	if failure != nil {
 		result.Error = failure.Error()
 	}
@@ -178,13 +215,13 @@ func printVerificationJSON(w io.Writer, file string, key note.Verifier,
 			result.Signed = done.Checkpoint.Size
 		}
 		for _, r := range done.Recovered {
-			result.Recovered = append(result.Recovered, span{r.From, r.Through})
+			result.Recovered = append(result.Recovered, recordRangeJSON{r.From, r.Through})
 		}
 	}
 	if key != nil {
 		result.Key = fmt.Sprintf("%s+%08x", key.Name(), key.KeyHash())
 	}
-	return printJSON(w, result)
+	return result
 }
 
 // printJSON prints a value as one line of JSON. Characters that control a terminal are escaped.

@@ -82,6 +82,8 @@ var allowedImports = map[string][]string{
 		"core/pipeline", "core/regularfile"},
 	"audit/telemetry": {"core/display", "core/mcp", "core/pipeline", "core/proxy", "core/shared"},
 	"audit/query":     {"audit", "core/mcp", "core/pipeline"},
+	// the logs of all replicas of a cluster
+	"audit/fleet": {"audit", "core/mcp", "core/pipeline", "core/regularfile"},
 	// transport needs downstream and upstream for the interfaces that it implements
 	"transport": {"core/identity", "core/conn", "core/display", "core/hostlist", "core/mcp",
 		"core/downstream", "core/upstream", "transport/auth", "transport/cluster", "transport/egress",

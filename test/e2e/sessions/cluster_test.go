@@ -17,6 +17,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -219,7 +220,95 @@ func TestStreamOfOneReplicaTakesPostsOfAnother(t *testing.T) {
 		}
 	}
 	r.all[0].WantRecords("to_client response initialize - - answer")
-	if n := len(r.all[1].Records()); n != 1 {
-		t.Errorf("the replica that forwarded has %d records, want only its start", n)
+	for _, record := range r.all[1].Records() {
+		if record.Action != "roster" && record.Action != "start" {
+			t.Errorf("the replica that forwarded has the record %s", record)
+		}
 	}
+}
+
+// TestLogsOfReplicasNameEachOther verifies the logs of three replicas together, and then without
+// the log of one of them. The first replica has met the second one, which has served its request;
+// and it knows the third one from the configuration.
+func TestLogsOfReplicasNameEachOther(t *testing.T) {
+	r := startReplicas(t, 3, "replicas = [\"replica-0\", \"replica-1\", \"replica-2\"]\n"+
+		harness.ScriptedServer("box"))
+	h := mcptest.NewHTTP(r.all[1].URL)
+	c := mcptest.NewClient(h, "2025-11-25")
+	t.Cleanup(func() { c.Close() })
+	harness.Handshake(t, c)
+	request, err := http.NewRequest(http.MethodPost, r.all[0].URL, strings.NewReader(
+		`{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"box__echo"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Accept", "application/json, text/event-stream")
+	request.Header.Set("Mcp-Session-Id", h.Session())
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK || answer.Header.Get("Gatekit-About") != "" {
+		t.Fatalf("got %s with the headers %v", answer.Status, answer.Header)
+	}
+	c.Close()
+	fleet := t.TempDir()
+	for i, g := range r.all {
+		g.Stop()
+		all := g.Records()
+		if all[0].Action != "roster" || all[1].Action != "start" {
+			t.Errorf("the log of replica %d begins with %s and %s", i, all[0], all[1])
+		}
+		met := 0
+		for _, record := range all[2:] {
+			if record.Action == "roster" {
+				met++
+			}
+		}
+		if want := []int{1, 1, 0}[i]; met != want {
+			t.Errorf("replica %d has met %d replicas, want %d", i, met, want)
+		}
+		to := filepath.Join(fleet, fmt.Sprint("machine-", i))
+		if err := os.MkdirAll(to, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"audit.jsonl", "audit.jsonl.pub"} {
+			b, err := os.ReadFile(filepath.Join(g.Dir, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(to, name), b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.CopyFS(filepath.Join(to, "audit.jsonl.tree"),
+			os.DirFS(filepath.Join(g.Dir, "audit.jsonl.tree"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.all[1].WantRecords("to_server request tools/call box echo pass")
+	verify := func(want ...string) {
+		t.Helper()
+		out, err := exec.CommandContext(harness.Context(t), peers.Gatekit(t), "audit", "verify",
+			"--fleet", fleet).CombinedOutput()
+		text := strings.Join(strings.Fields(string(out)), " ")
+		for _, w := range want {
+			if !strings.Contains(text, w) {
+				t.Errorf("verify printed (%v)\n%s\nwant %s", err, out, w)
+			}
+		}
+		if strings.Contains(text, "failed") != (err != nil) {
+			t.Errorf("verify ended with %v\n%s", err, out)
+		}
+	}
+	verify("ok replica-0 records 1 to", "ok replica-1 records 1 to", "ok replica-2 records 1 to")
+	for _, i := range []int{1, 2} {
+		if err := os.RemoveAll(filepath.Join(fleet, fmt.Sprint("machine-", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	verify("ok replica-0", "missing replica-1 its log", "missing replica-2 the configuration of",
+		"2 of 3 audit logs failed")
 }

@@ -15,6 +15,9 @@ type Call struct {
 	Duration time.Duration
 	FirstSeq uint64 // seq of the call's first record
 
+	// the replica whose log has the call; set by the callers of Calls that read several logs
+	Replica string
+
 	Session, Exchange, Principal string
 
 	// "request", "notification" or "event"; the kind of the first record if the beginning of the

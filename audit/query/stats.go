@@ -27,9 +27,9 @@ type Stats struct {
 	Events         map[string]int
 	Slowest        []*Call // the ten slowest answered calls, slowest first
 
-	servers, tools, principals map[string]*CallCounts
-	denials                    map[DenialSource]int
-	unenforced                 map[UnenforcedSource]int
+	servers, tools, principals, replicas map[string]*CallCounts
+	denials                              map[DenialSource]int
+	unenforced                           map[UnenforcedSource]int
 }
 
 // CallCounts counts calls by their results.
@@ -130,6 +130,9 @@ func (s *Stats) Add(c *Call) {
 		countsOf(&s.tools, strings.Join(c.Servers, ",")+" "+c.Name).add(c)
 	}
 	countsOf(&s.principals, c.Caller()).add(c)
+	if c.Replica != "" {
+		countsOf(&s.replicas, c.Replica).add(c)
+	}
 	if c.isAnswered() {
 		index, _ := slices.BinarySearchFunc(s.Slowest, c, func(a, b *Call) int {
 			return cmp.Compare(b.Duration, a.Duration)
@@ -175,6 +178,10 @@ func (s *Stats) Tools() []*CallCounts { return sortedCounts(s.tools) }
 // Principals returns the counts of each principal, the most active first. A session without a known
 // principal counts as a principal.
 func (s *Stats) Principals() []*CallCounts { return sortedCounts(s.principals) }
+
+// Replicas returns the counts of each replica, the most active first. It returns nothing if the
+// calls have no replica.
+func (s *Stats) Replicas() []*CallCounts { return sortedCounts(s.replicas) }
 
 func sortedCounts(m map[string]*CallCounts) []*CallCounts {
 	return slices.SortedFunc(maps.Values(m), func(a, b *CallCounts) int {

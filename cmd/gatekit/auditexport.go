@@ -38,7 +38,7 @@ Export does not verify the log: "gatekit audit verify" does. To prove a record t
 	}
 	read := filterFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		logs, filter, err := auditReader(cmd, &logSource{config, args}, read)
+		logs, filter, err := auditReader(cmd, &logSource{config: config, args: args}, read)
 		if err != nil {
 			return err
 		}

@@ -11,11 +11,15 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"gatekit/audit"
+	"gatekit/audit/fleet"
 	"gatekit/audit/query"
 )
 
@@ -23,27 +27,34 @@ import (
 type auditLog struct {
 	file   string
 	anchor string // the anchor file that the configuration names, or ""
+	// the name of the replica that writes the log, or ""; set if the command reads the logs of
+	// several replicas
+	replica string
 }
 
 // logSource finds the logs that a command reads.
 type logSource struct {
 	config string // the value of --config
 	args   []string
+	fleet  string // the value of --fleet
 }
 
 // logs returns the logs that the arguments name: files, folders and patterns. Without arguments, it
 // returns the log that the configuration names. Without a configuration, it returns the logs of
-// gatekit wrap in the state folder.
+// gatekit wrap in the state folder. With --fleet, it returns the logs of all replicas.
 func (s *logSource) logs() ([]auditLog, error) {
 	if err := s.check(); err != nil {
 		return nil, err
+	}
+	if s.fleet != "" {
+		return fleetLogs(s.fleet)
 	}
 	if len(s.args) > 0 {
 		return s.namedLogs()
 	}
 	c, err := loadConfig(s.config)
 	if err == nil {
-		return []auditLog{{c.Audit.File, c.Audit.Anchor}}, nil
+		return []auditLog{{file: c.Audit.File, anchor: c.Audit.Anchor}}, nil
 	}
 	if s.config != "" || !errors.Is(err, errNoConfig) {
 		return nil, err
@@ -66,6 +77,9 @@ func (s *logSource) logs() ([]auditLog, error) {
 // check returns an error if the command line has both logs and a configuration. Without this check,
 // the configuration would be ignored.
 func (s *logSource) check() error {
+	if s.fleet != "" && (s.config != "" || len(s.args) > 0) {
+		return errors.New("--fleet names all logs, so it cannot be used with FILE or --config")
+	}
 	if s.config == "" || len(s.args) == 0 {
 		return nil
 	}
@@ -127,7 +141,96 @@ func (s *logSource) namedLogs() (logs []auditLog, err error) {
 	if len(logs) == 0 {
 		return nil, fmt.Errorf("none of the files is an audit log: %s", strings.Join(s.args, ", "))
 	}
+	nameReplicas(logs)
 	return logs, nil
+}
+
+// nameReplicas sets the replica of each log if the logs are in several folders: then each folder is
+// that of another replica.
+func nameReplicas(logs []auditLog) {
+	folders := map[string]bool{}
+	for _, l := range logs {
+		folders[filepath.Dir(l.file)] = true
+	}
+	if len(folders) < 2 {
+		return
+	}
+	for i, l := range logs {
+		folder := filepath.Base(filepath.Dir(l.file))
+		logs[i].replica = cmp.Or(audit.ReplicaName(l.file), folder)
+		for _, earlier := range logs[:i] {
+			if earlier.replica == logs[i].replica { // copies of one log, or a mistake
+				logs[i].replica = l.file
+			}
+		}
+	}
+}
+
+// fleetLogs returns the logs of all replicas in the folders below dir.
+func fleetLogs(dir string) (logs []auditLog, err error) {
+	all, err := fleet.Logs(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range all {
+		if l.File != "" {
+			logs = append(logs, auditLog{file: l.File, replica: l.Name})
+		}
+	}
+	if len(logs) == 0 {
+		return nil, fmt.Errorf("there is no audit log in the folders of %s", dir)
+	}
+	return logs, nil
+}
+
+// fleetFlag adds the flag --fleet to a command.
+func fleetFlag(c *cobra.Command, dir *string) {
+	c.Flags().StringVar(dir, "fleet", "", "`folder` with one folder for each replica, each with "+
+		"a log")
+}
+
+// recordRef is the number of a record, and the replica in whose log it is. The replica is "" if the
+// command reads one log.
+type recordRef struct {
+	replica string
+	seq     uint64
+}
+
+// parseRecordRef parses SEQ or REPLICA:SEQ.
+func parseRecordRef(text string) (r recordRef, err error) {
+	number := text
+	if i := strings.LastIndexByte(text, ':'); i >= 0 {
+		r.replica, number = text[:i], text[i+1:]
+	}
+	if r.seq, err = strconv.ParseUint(number, 10, 63); err != nil || r.seq == 0 {
+		return recordRef{}, fmt.Errorf("%q is not the number of a record (seq in the log): write "+
+			"41, or gatekit-1:41 with --fleet", text)
+	}
+	return r, nil
+}
+
+// find returns the log in a fleet that has the record.
+func (r recordRef) find(dir string) (auditLog, error) {
+	all, err := fleet.Logs(dir)
+	if err != nil {
+		return auditLog{}, err
+	}
+	l, err := fleet.Find(all, r.replica)
+	if err != nil && r.replica == "" {
+		err = fmt.Errorf("each replica has a record %d\nhint: name the replica, such as %s:%d",
+			r.seq, all[0].Name, r.seq)
+	}
+	return auditLog{file: l.File, replica: l.Name}, err
+}
+
+// checkFleet returns an error if the record names a replica, and there is no --fleet.
+func (r recordRef) checkFleet(dir string) error {
+	if r.replica != "" && dir == "" {
+		return fmt.Errorf("%s:%d names a replica\nhint: name the folder with the logs of all "+
+			"replicas with --fleet, or the log of the replica and only %d", r.replica, r.seq,
+			r.seq)
+	}
+	return nil
 }
 
 // logsIn returns the logs in a folder, sorted by name.
@@ -187,12 +290,12 @@ type mergedLog[T any] struct {
 // It opens a log again only when the first record of the log is due, because there may be a log for
 // each process that ever ran. An error ends only the log in which it occurs.
 func merge[T any](ctx context.Context, logs []auditLog, timeOf func(T) time.Time,
-	read func(*audit.Reader) iter.Seq2[T, error]) iter.Seq2[T, error] {
+	read func(log *audit.Reader, replica string) iter.Seq2[T, error]) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var closed []*mergedLog[T]
 		for _, l := range logs {
 			closed = append(closed, &mergedLog[T]{start: startOf(ctx, l.file),
-				read: read(&audit.Reader{File: l.file})})
+				read: read(&audit.Reader{File: l.file}, l.replica)})
 		}
 		slices.SortStableFunc(closed, func(a, b *mergedLog[T]) int {
 			return a.start.Compare(b.start)
@@ -256,16 +359,30 @@ func mergedCalls(ctx context.Context, logs []auditLog, f *query.Filter,
 	o query.Options) iter.Seq2[*query.Call, error] {
 	o.ByStart = true
 	return merge(ctx, logs, func(c *query.Call) time.Time { return c.Start },
-		func(log *audit.Reader) iter.Seq2[*query.Call, error] {
-			return query.Calls(ctx, log, f, o)
+		func(log *audit.Reader, replica string) iter.Seq2[*query.Call, error] {
+			return callsOf(query.Calls(ctx, log, f, o), replica)
 		})
+}
+
+// callsOf sets the replica of the calls.
+func callsOf(calls iter.Seq2[*query.Call, error], replica string) iter.Seq2[*query.Call, error] {
+	return func(yield func(*query.Call, error) bool) {
+		for c, err := range calls {
+			if c != nil {
+				c.Replica = replica
+			}
+			if !yield(c, err) {
+				return
+			}
+		}
+	}
 }
 
 // mergedRecords returns the records in the logs, by time.
 func mergedRecords(ctx context.Context, logs []auditLog,
 	f *query.Filter) iter.Seq2[audit.Record, error] {
 	return merge(ctx, logs, func(r audit.Record) time.Time { return r.Time },
-		func(log *audit.Reader) iter.Seq2[audit.Record, error] {
+		func(log *audit.Reader, _ string) iter.Seq2[audit.Record, error] {
 			return query.Records(ctx, log, f)
 		})
 }
@@ -311,7 +428,8 @@ func followCalls(ctx context.Context, source *logSource, logs []auditLog, f *que
 				}
 			}
 			reading.Go(func() {
-				for c, err := range query.Calls(ctx, &audit.Reader{File: l.file}, f, o) {
+				for c, err := range callsOf(query.Calls(ctx, &audit.Reader{File: l.file}, f, o),
+					l.replica) {
 					if !send(result{log: l, call: c, err: err}) {
 						return
 					}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -19,7 +20,7 @@ import (
 )
 
 func (p *program) auditShow() *cobra.Command {
-	var config string
+	var config, fleetDir string
 	var steps, follow, asJSON bool
 	colour := choice{"auto", []string{"auto", "always", "never"}}
 	c := &cobra.Command{
@@ -47,24 +48,30 @@ of the bodies. It never shows the contents.
 
 ` + filterHelp + `
 
+With --fleet, or with FILEs in several folders, show merges the logs of several replicas by time.
+Each line then names the replica. In --steps, a record has the number REPLICA:SEQ, as gatekit audit
+prove and gatekit policy explain take it.
+
 Show prints the whole call when one of its records matches. Notifications that passed are shown only
 with --kind notification or --method.
 
 Unprintable characters are escaped. Output to a terminal is coloured, unless NO_COLOR is set.`,
 		Example: `  gatekit audit show --since 15m --action deny
   gatekit audit show --follow --server github
-  gatekit audit show --steps --session session-nmhqfxg2kpde --exchange 12`,
+  gatekit audit show --steps --session session-nmhqfxg2kpde --exchange 12
+  gatekit audit show --fleet /srv/audit --since 1h`,
 	}
 	read := filterFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		source := &logSource{config, args}
+		source := &logSource{config, args, fleetDir}
 		logs, filter, err := auditReader(cmd, source, read)
 		if err != nil {
 			return err
 		}
 		out := bufio.NewWriter(cmd.OutOrStdout())
 		s := &callPrinter{w: out, steps: steps, widths: narrowestColumns,
-			header: isTerminal(os.Stdout),
+			replicas: widestReplica(logs),
+			header:   isTerminal(os.Stdout),
 			colour: colour.value == "always" ||
 				colour.value == "auto" && paletteFor(cmd.OutOrStdout()).enabled}
 		show := s.show
@@ -103,6 +110,7 @@ Unprintable characters are escaped. Output to a terminal is coloured, unless NO_
 		return readError(out.Flush())
 	}
 	configFlag(c, &config)
+	fleetFlag(c, &fleetDir)
 	c.Flags().BoolVar(&steps, "steps", false, "also print the records of each call")
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "keep printing calls as they end")
 	c.Flags().BoolVar(&asJSON, "json", false,
@@ -117,6 +125,28 @@ type callPrinter struct {
 	steps, colour bool
 	header        bool   // print the names of the columns first
 	widths        [4]int // current widths of the columns
+	// width of the column with the replica; 0 for no such column
+	replicas int
+}
+
+// maxReplicaWidth is the width of the column with the replica that longer names do not widen.
+const maxReplicaWidth = 32
+
+// widestReplica returns the width of the column with the replica.
+func widestReplica(logs []auditLog) (width int) {
+	for _, l := range logs {
+		width = max(width, min(len([]rune(format.Visible(l.replica))), maxReplicaWidth))
+	}
+	return width
+}
+
+// replica returns the column with the replica of a call, or "" without such a column.
+func (s *callPrinter) replica(name string) string {
+	if s.replicas == 0 {
+		return ""
+	}
+	name = format.Visible(name)
+	return name + strings.Repeat(" ", max(0, s.replicas-len([]rune(name)))) + "  "
 }
 
 // The columns are the action, the principal or session, the server, and the request. A column
@@ -129,9 +159,9 @@ var (
 func (s *callPrinter) show(c *query.Call) error {
 	if s.header {
 		s.header = false
-		fmt.Fprintf(s.w, "%-24s  %s  %s  %s  %s  %8s  REASON\n", "TIME (UTC)",
-			s.column(0, "ACTION"), s.column(1, "CALLER"), s.column(2, "SERVER"),
-			s.column(3, "REQUEST"), "DURATION")
+		fmt.Fprintf(s.w, "%-24s  %s%s  %s  %s  %s  %8s  REASON\n", "TIME (UTC)",
+			s.replica("REPLICA"), s.column(0, "ACTION"), s.column(1, "CALLER"),
+			s.column(2, "SERVER"), s.column(3, "REQUEST"), "DURATION")
 	}
 	word, notes := outcome(c)
 	action := s.paint(c, word, s.column(0, word))
@@ -150,11 +180,12 @@ func (s *callPrinter) show(c *query.Call) error {
 		line = fmt.Sprintf("%s  %s  %s  %8s  %s", s.column(1, c.Caller()), s.column(2, server),
 			s.column(3, subject), took, reasonText(c, notes))
 	}
-	line = fmt.Sprintf("%s  %s  %s", c.Start.UTC().Format("2006-01-02 15:04:05.000Z"), action, line)
+	line = fmt.Sprintf("%s  %s%s  %s", c.Start.UTC().Format("2006-01-02 15:04:05.000Z"),
+		s.replica(c.Replica), action, line)
 	_, err := fmt.Fprintln(s.w, strings.TrimRight(line, " "))
 	if s.steps {
 		for i := range c.Records {
-			s.record(&c.Records[i])
+			s.record(&c.Records[i], c.Replica)
 		}
 		if c.OmittedRecords > 0 {
 			fmt.Fprintf(s.w, "    … and %s\n", plural(c.OmittedRecords, "record"))
@@ -168,6 +199,7 @@ func callJSON(c *query.Call, steps bool) any {
 	word, _ := outcome(c)
 	call := struct {
 		Time       time.Time         `json:"time"`
+		Replica    string            `json:"replica,omitempty"`
 		Duration   float64           `json:"duration"`
 		Outcome    string            `json:"outcome"` // the word in the column ACTION of the table
 		Action     string            `json:"action"`
@@ -188,8 +220,8 @@ func callJSON(c *query.Call, steps bool) any {
 		Parked     bool              `json:"parked,omitempty"`
 		Seq        uint64            `json:"seq"` // seq of the first record of the call
 		Records    []json.RawMessage `json:"records,omitempty"`
-	}{c.Start, float64(c.Duration.Microseconds()) / 1000, word, c.Action, c.Status, c.Kind,
-		c.FromServer, c.Principal, c.Session, c.Exchange, append([]string{}, c.Servers...),
+	}{c.Start, c.Replica, float64(c.Duration.Microseconds()) / 1000, word, c.Action, c.Status,
+		c.Kind, c.FromServer, c.Principal, c.Session, c.Exchange, append([]string{}, c.Servers...),
 		c.Method, c.Name, c.DecidingStage(), c.Reason, c.Error, c.Code, c.ChangedPointers(),
 		c.Parked, c.FirstSeq, nil}
 	if call.Status == query.StatusOpen {
@@ -285,9 +317,9 @@ func (s *callPrinter) paint(c *query.Call, word, column string) string {
 	return "\x1b[" + code + "m" + word + "\x1b[0m" + strings.TrimPrefix(column, word)
 }
 
-// record prints a record of a call and its steps.
-func (s *callPrinter) record(r *audit.Record) {
-	fmt.Fprintf(s.w, "    #%d %s", r.Seq, format.Visible(r.Action))
+// record prints a record of a call and its steps. The replica is "" if one log is read.
+func (s *callPrinter) record(r *audit.Record, replica string) {
+	fmt.Fprintf(s.w, "    #%s %s", recordNumber(replica, r.Seq), format.Visible(r.Action))
 	if !r.IsEvent() {
 		fmt.Fprintf(s.w, " %s %s %s", format.Visible(r.Direction), format.Visible(r.Kind),
 			format.Visible(strings.TrimSpace(r.Method+" "+r.Name)))
@@ -335,6 +367,14 @@ func (s *callPrinter) record(r *audit.Record) {
 			fmt.Fprintf(s.w, "            allowed %s\n", format.Visible(id))
 		}
 	}
+}
+
+// recordNumber returns the number of a record, with the replica in whose log it is.
+func recordNumber(replica string, seq uint64) string {
+	if replica == "" {
+		return strconv.FormatUint(seq, 10)
+	}
+	return fmt.Sprintf("%s:%d", format.Visible(replica), seq)
 }
 
 // bodies returns the sizes and hashes of a message's body.

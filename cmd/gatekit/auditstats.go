@@ -17,7 +17,7 @@ import (
 )
 
 func (p *program) auditStats() *cobra.Command {
-	var config string
+	var config, fleetDir string
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "stats [FILE…]",
@@ -30,6 +30,9 @@ The duration of a call is the time from the arrival of the request at Gatekit un
 checked. It includes the time of the server and of all plugins and policies. P50, P95 and P99 are
 the 50th, 95th and 99th percentile of the durations of the answered calls.
 
+With --fleet, or with FILEs in several folders, stats counts the calls of several replicas together,
+and also by replica.
+
 ERRORS counts protocol errors, from a server or from Gatekit, and tool results that report failure.
 
 ` + filterHelp,
@@ -38,7 +41,7 @@ ERRORS counts protocol errors, from a server or from Gatekit, and tool results t
 	}
 	read := filterFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		logs, filter, err := auditReader(cmd, &logSource{config, args}, read)
+		logs, filter, err := auditReader(cmd, &logSource{config, args, fleetDir}, read)
 		if err != nil {
 			return err
 		}
@@ -62,6 +65,7 @@ ERRORS counts protocol errors, from a server or from Gatekit, and tool results t
 		return readError(statsTable(cmd.OutOrStdout(), &s))
 	}
 	configFlag(c, &config)
+	fleetFlag(c, &fleetDir)
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object; times are in milliseconds")
 	return c
 }
@@ -105,6 +109,7 @@ func statsTable(out io.Writer, s *query.Stats) error {
 		func(n *query.CallCounts) bool {
 			return n == &fromServers && n.All == 0
 		}))
+	counts("REPLICA", s.Replicas())
 	counts("SERVER", s.Servers())
 	counts("TOOL", s.Tools())
 	counts("PRINCIPAL", s.Principals())
@@ -126,10 +131,10 @@ func statsTable(out io.Writer, s *query.Stats) error {
 	if len(s.Slowest) > 0 {
 		fmt.Fprintf(w, "\nSLOWEST\tSERVER\tCALL\tPRINCIPAL\tRECORD\n")
 		for _, c := range s.Slowest {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\n", rounded(c.Duration),
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", rounded(c.Duration),
 				format.Visible(strings.Join(c.Servers, ",")),
 				format.Visible(strings.TrimSpace(c.Method+" "+c.Name)), format.Visible(c.Caller()),
-				c.FirstSeq)
+				recordNumber(c.Replica, c.FirstSeq))
 		}
 	}
 	if len(s.Events) > 0 {
@@ -167,6 +172,7 @@ func statsJSON(out io.Writer, s *query.Stats) error {
 	}
 	type slow struct {
 		Took      float64   `json:"took_ms"`
+		Replica   string    `json:"replica,omitempty"`
 		Began     time.Time `json:"began"`
 		Record    uint64    `json:"record"`
 		Session   string    `json:"session,omitempty"`
@@ -193,6 +199,7 @@ func statsJSON(out io.Writer, s *query.Stats) error {
 		Until          *time.Time     `json:"until,omitempty"`
 		Calls          count          `json:"calls"`
 		ServerRequests count          `json:"server_requests"`
+		Replicas       []count        `json:"replicas,omitempty"`
 		Servers        []count        `json:"servers"`
 		Tools          []count        `json:"tools"`
 		Principals     []count        `json:"principals"`
@@ -202,7 +209,8 @@ func statsJSON(out io.Writer, s *query.Stats) error {
 		Events         map[string]int `json:"events"`
 	}{
 		Calls: countOf(&s.Calls), ServerRequests: countOf(&s.ServerRequests),
-		Servers: each(s.Servers()), Tools: each(s.Tools()), Principals: each(s.Principals()),
+		Replicas: each(s.Replicas()), Servers: each(s.Servers()), Tools: each(s.Tools()),
+		Principals: each(s.Principals()),
 		Denials: []denials{}, Unenforced: []unenforced{}, Slowest: []slow{},
 		Events: map[string]int{},
 	}
@@ -217,8 +225,8 @@ func statsJSON(out io.Writer, s *query.Stats) error {
 			u.Count}})
 	}
 	for _, c := range s.Slowest {
-		report.Slowest = append(report.Slowest, slow{ms(c.Duration), c.Start, c.FirstSeq, c.Session,
-			c.Exchange, c.Principal, c.Servers, c.Method, c.Name})
+		report.Slowest = append(report.Slowest, slow{ms(c.Duration), c.Replica, c.Start, c.FirstSeq,
+			c.Session, c.Exchange, c.Principal, c.Servers, c.Method, c.Name})
 	}
 	if s.Events != nil {
 		report.Events = s.Events

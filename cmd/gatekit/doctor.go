@@ -251,7 +251,7 @@ func (d *diagnosis) verify(ctx context.Context, c config.Audit, size int64) {
 			"run gatekit audit verify", size>>20))
 		return
 	}
-	o, log := &verifyOptions{}, auditLog{c.File, c.Anchor}
+	o, log := &verifyOptions{}, auditLog{file: c.File, anchor: c.Anchor}
 	key, err := o.readKey(log)
 	if err == nil && key == nil {
 		err = fmt.Errorf("its public key %s is missing", displayPath(audit.PublicKeyFile(c.File)))

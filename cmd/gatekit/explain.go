@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,8 +21,8 @@ import (
 )
 
 func (p *program) policyExplain() *cobra.Command {
-	var config, log string
-	var record uint64
+	var config, log, fleetDir, recordText string
+	var record recordRef
 	var all bool
 	var as explainedPrincipal
 	c := &cobra.Command{
@@ -61,11 +62,22 @@ claims, so a record that is explained may need them. The session of another prin
   gatekit policy explain --all --record 41 --log audit/gatekit.jsonl
   gatekit policy explain --as https://login.example#ann --group dev message.json
   gatekit policy explain --claims ann.json message.json`,
-		Args: func(_ *cobra.Command, args []string) error {
+		Args: func(_ *cobra.Command, args []string) (err error) {
+			if recordText != "" {
+				if record, err = parseRecordRef(recordText); err == nil {
+					err = record.checkFleet(fleetDir)
+				}
+				if err != nil {
+					return fmt.Errorf("--record: %w", err)
+				}
+			}
 			switch {
-			case len(args) > 1, len(args) == 1 && record > 0:
+			case log != "" && fleetDir != "":
+				return errors.New("explain reads one log: --log FILE, or that of --record " +
+					"REPLICA:N --fleet DIR")
+			case len(args) > 1, len(args) == 1 && record.seq > 0:
 				return errors.New("explain takes one message: a file, or --record N")
-			case len(args) == 0 && record == 0:
+			case len(args) == 0 && record.seq == 0:
 				return errors.New("explain needs a message: a file, - for stdin, or --record N " +
 					"of the audit log")
 			case len(args) == 1 && args[0] == "-" && as.claims == "-":
@@ -83,11 +95,16 @@ claims, so a record that is explained may need them. The session of another prin
 				return err
 			}
 			var message *policies.Case
-			if record > 0 {
-				if log == "" {
-					log = cfg.Audit.File
+			if record.seq > 0 {
+				if fleetDir != "" {
+					found, err := record.find(fleetDir)
+					if err != nil {
+						return err
+					}
+					log = found.file
 				}
-				message, err = recordedCase(cmd.Context(), stage, log, record)
+				log = cmp.Or(log, cfg.Audit.File)
+				message, err = recordedCase(cmd.Context(), stage, log, record.seq)
 			} else {
 				message, err = readCase(args[0])
 			}
@@ -110,7 +127,7 @@ claims, so a record that is explained may need them. The session of another prin
 			var text strings.Builder
 			printExplanation(&text, e, all)
 			fmt.Fprint(cmd.OutOrStdout(), printable(text.String()))
-			if record > 0 && !as.isGiven(cmd) && message.Message.Principal.Issuer() != "" {
+			if record.seq > 0 && !as.isGiven(cmd) && message.Message.Principal.Issuer() != "" {
 				for _, member := range []string{"groups", "claims"} {
 					if rules := stage.RulesThatRead("principal", member); len(rules) > 0 {
 						fmt.Fprintf(cmd.ErrOrStderr(), "hint: the log has no %s of principals, "+
@@ -143,7 +160,9 @@ claims, so a record that is explained may need them. The session of another prin
 		},
 	}
 	configFlag(c, &config)
-	c.Flags().Uint64Var(&record, "record", 0, "record `N` (its seq) of the audit log")
+	c.Flags().StringVar(&recordText, "record", "",
+		"record `N` (its seq) of the audit log, or REPLICA:N with --fleet")
+	fleetFlag(c, &fleetDir)
 	c.Flags().StringVar(&log, "log", "",
 		"audit log `file` (default: the log that the configuration names)")
 	c.Flags().BoolVar(&all, "all", false,

@@ -11,7 +11,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -26,7 +25,7 @@ func (p *program) auditVerify() *cobra.Command {
 	var since []string
 	var asJSON bool
 	c := &cobra.Command{
-		Use:   "verify [FILE… | --fleet DIR]",
+		Use:   "verify [FILE…]",
 		Short: "Verify that the audit log is complete and unmodified",
 		Long: `Verify reads all files of the log. It checks that each record contains the hash of
 the record before it, and that all records match the signed checkpoint beside the log. If a check
@@ -68,7 +67,7 @@ log must be signed by one of them, and a key without a log counts as a missing l
 				}
 				return (&verifyOptions{key: key, json: asJSON}).verifyFleet(cmd, fleetDir)
 			}
-			logs, err := (&logSource{config, args}).logs()
+			logs, err := (&logSource{config: config, args: args}).logs()
 			if err != nil {
 				return reportMistakes(cmd, err, false)
 			}
@@ -324,27 +323,40 @@ func printVerification(w io.Writer, file string, key note.Verifier,
 }
 
 func (p *program) auditProve() *cobra.Command {
-	var config, key string
+	var config, key, fleetDir string
 	c := &cobra.Command{
 		Use:   "prove SEQ [FILE]",
 		Short: "Print a proof that a record is in the audit log",
 		Long: `Prove prints a proof that record SEQ is in the log: the record, and the hashes that
-connect it to a signed checkpoint. The proof contains no other record. To check a proof, you need
-only the public key (gatekit audit key), and either gatekit audit verify-proof or another tool for
-the C2SP tlog-proof format.`,
-		Example: `  gatekit audit prove 41 > record-41.tlog-proof`,
+connect it to a signed checkpoint. The proof contains no other record. With --fleet, SEQ is
+REPLICA:SEQ, such as gatekit-1:41. To check a proof, you need only the public key (gatekit audit
+key), and either gatekit audit verify-proof or another tool for the C2SP tlog-proof format.`,
+		Example: `  gatekit audit prove 41 > record-41.tlog-proof
+  gatekit audit prove gatekit-1:41 --fleet /srv/audit > record-41.tlog-proof`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 1 || len(args) > 2 {
 				return errors.New("prove takes the number of a record, and at most one file")
 			}
-			if _, err := strconv.ParseUint(args[0], 10, 63); err != nil {
-				return fmt.Errorf("prove takes the number of a record (seq in the log), not %q",
-					args[0])
+			r, err := parseRecordRef(args[0])
+			if err != nil {
+				return fmt.Errorf("prove takes the number of a record: %w", err)
 			}
-			return nil
+			return r.checkFleet(fleetDir)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			log, err := (&logSource{config, args[1:]}).one()
+			source := &logSource{config, args[1:], fleetDir}
+			record, err := parseRecordRef(args[0])
+			if err == nil {
+				err = source.check()
+			}
+			var log auditLog
+			switch {
+			case err != nil:
+			case fleetDir != "":
+				log, err = record.find(fleetDir)
+			default:
+				log, err = source.one()
+			}
 			if err != nil {
 				return reportMistakes(cmd, err, false)
 			}
@@ -356,8 +368,7 @@ the C2SP tlog-proof format.`,
 			if err != nil {
 				return err
 			}
-			seq, _ := strconv.ParseUint(args[0], 10, 63) // Args checked it
-			proof, err := audit.Prove(file, seq, k)
+			proof, err := audit.Prove(file, record.seq, k)
 			if err != nil {
 				return err
 			}
@@ -366,6 +377,7 @@ the C2SP tlog-proof format.`,
 		},
 	}
 	configFlag(c, &config)
+	fleetFlag(c, &fleetDir)
 	c.Flags().StringVar(&key,
 		"key", "", "public `key`, or the file with it (default: the key beside the log)")
 	return c
@@ -447,7 +459,7 @@ The private key is beside the log, in FILE.key, or in the file that [audit] key 
 		Example: `  gatekit audit key > gatekit.pub`,
 		Args:    atMostOne("key"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			log, err := (&logSource{config, args}).one()
+			log, err := (&logSource{config: config, args: args}).one()
 			if err != nil {
 				return reportMistakes(cmd, err, false)
 			}
@@ -492,7 +504,7 @@ text out of the history of your shell.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := (&logSource{config, args[1:]}).check(); err != nil {
+			if err := (&logSource{config: config, args: args[1:]}).check(); err != nil {
 				return err
 			}
 			var file string

@@ -211,7 +211,7 @@ func statsJSON(out io.Writer, s *query.Stats) error {
 		Calls: countOf(&s.Calls), ServerRequests: countOf(&s.ServerRequests),
 		Replicas: each(s.Replicas()), Servers: each(s.Servers()), Tools: each(s.Tools()),
 		Principals: each(s.Principals()),
-		Denials: []denials{}, Unenforced: []unenforced{}, Slowest: []slow{},
+		Denials:    []denials{}, Unenforced: []unenforced{}, Slowest: []slow{},
 		Events: map[string]int{},
 	}
 	if !s.Since.IsZero() {

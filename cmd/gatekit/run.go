@@ -18,8 +18,9 @@ valid change without ending sessions. It rejects an invalid change, and the prev
 stays active. After SIGHUP, it reads the files at once. Changes of [listen], [audit], [admin],
 [telemetry], [log] and [limits] need a restart.
 
-After SIGINT or SIGTERM, Gatekit refuses new calls, and waits at most [listen] shutdown_timeout for
-the calls in flight. It answers the remaining calls with an error, ends all sessions and servers,
+After SIGINT or SIGTERM, Gatekit serves HTTP clients for [listen] drain, 0 by default, while
+/readyz says no. Then it refuses new calls, and waits at most [listen] shutdown_timeout for the
+calls in flight. It answers the remaining calls with an error, ends all sessions and servers,
 and closes the audit log. The audit sinks then have 5 s to send their remaining records. A second
 signal ends Gatekit at once.
 

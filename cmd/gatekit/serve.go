@@ -133,12 +133,14 @@ func (l *listeners) releaseAdmin() error {
 	return l.admin.Close()
 }
 
-// serve serves clients and operators, and watches the configuration, until ctx ends, the stdio
-// client disconnects, or the listener for clients fails. Then it answers the calls in flight, and
-// ends all sessions.
-func (l *listeners) serve(ctx context.Context) error {
+// serve serves clients and operators, and watches the configuration, until signalled ends, the
+// stdio client disconnects, or the listener for clients fails. If signalled ends and there is a
+// [listen] drain, it goes on for this time, and then lets the sessions of HTTP clients end. Then it
+// answers the calls in flight, and ends all sessions.
+func (l *listeners) serve(signalled context.Context) error {
 	g, c := l.gateway, l.config
-	ctx, stop := context.WithCancelCause(ctx)
+	// ctx ends later than signalled: when this process has drained.
+	ctx, stop := context.WithCancelCause(context.WithoutCancel(signalled))
 	defer stop(nil)
 	// clientsCtx ends later than ctx: when the calls in flight are answered.
 	clientsCtx, dropClients := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -211,10 +213,24 @@ func (l *listeners) serve(ctx context.Context) error {
 		}
 	})
 
-	<-ctx.Done()
+	select {
+	case <-ctx.Done():
+	case <-signalled.Done():
+		l.leave(ctx, context.Cause(signalled))
+	}
+	answered, cancel := context.WithTimeout(context.Background(), c.Listen.ShutdownTimeout)
+	defer cancel()
+	if c.Listen.Drain > 0 && ctx.Err() == nil {
+		g.endpoint.EndSessions(answered) // StopAccepting answers calls with an error
+		if g.replica != nil {
+			g.replica.Leave()
+			wait(ctx, leaveTime)
+		}
+	}
+	stop(context.Cause(signalled))
 	g.endpoint.StopAccepting() // before the log line, which tells that new calls are refused
 	g.log.Info("shutting down", "reason", context.Cause(ctx))
-	g.drain(c.Listen.ShutdownTimeout)
+	g.drain(answered, c.Listen.ShutdownTimeout)
 	errs := []error{g.endSessions()} // before dropClients: the HTTP listener waits for open streams
 	dropClients(context.Cause(ctx))
 	running.Wait()
@@ -225,11 +241,35 @@ func (l *listeners) serve(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// drain refuses new calls, and waits at most timeout for the calls in flight. The calls that remain
-// are answered with an error.
-func (g *gateway) drain(timeout time.Duration) {
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
-	defer cancel()
+// leave serves clients for [listen] drain, or until ctx ends. Meanwhile, /readyz tells the balancer
+// to send them elsewhere. New sessions are served, too: until the balancer has noticed, a client
+// that is refused here fails, and a client that is served only has to initialize again soon.
+func (l *listeners) leave(ctx context.Context, reason error) {
+	drain := l.config.Listen.Drain
+	if drain <= 0 || l.clients == nil {
+		return
+	}
+	l.clients.BeginDrain()
+	l.gateway.log.Info("draining: /readyz says no, and clients are still served", "for", drain,
+		"reason", reason)
+	wait(ctx, drain)
+}
+
+// leaveTime is how long a replica answers after its sessions have ended, that they have ended. The
+// clients that are at work learn it meanwhile, and no longer send requests here.
+const leaveTime = time.Second
+
+// wait waits for a time, or until ctx ends.
+func wait(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// drain refuses new calls, and waits until the calls in flight are answered or ctx ends, after
+// timeout. The calls that remain are answered with an error.
+func (g *gateway) drain(ctx context.Context, timeout time.Duration) {
 	if n := g.endpoint.Drain(ctx); n > 0 {
 		g.log.Warn("calls ended before they were answered", "calls", n, "waited", timeout)
 	}

@@ -135,6 +135,10 @@ func (l *loader) checkListen(c *Listen, n *node) {
 	if c.SSE && !n.has("http") && !l.partial {
 		l.errorf(n.lookup("sse"), "listen.sse needs listen.http, which is not set")
 	}
+	if c.Drain > 0 && !n.has("http") && !l.partial {
+		l.errorf(n.lookup("drain"), "listen.drain needs listen.http, which is not set: it is for "+
+			"clients that a balancer sends here")
+	}
 	l.checkPath(c, n)
 	l.checkAuthentication(c, n)
 	for i, o := range c.AllowedOrigins {

@@ -79,6 +79,10 @@ type Listen struct {
 	// StateKey protects the state that clients hold between requests: at least 32 bytes. Instances
 	// with the same key can continue each other's requests. Default: random at each start.
 	StateKey Secret `toml:"state_key"`
+	// Drain is how long Gatekit goes on serving HTTP clients when it is stopped, while /readyz says
+	// no, so that a balancer sends clients elsewhere. It must be longer than the balancer needs to
+	// notice. Default: none.
+	Drain time.Duration `toml:"drain"`
 	// ShutdownTimeout is how long calls in flight may take to end when Gatekit is stopped. After
 	// that, Gatekit answers the remaining calls with an error. Default: 10s.
 	ShutdownTimeout time.Duration `toml:"shutdown_timeout"`

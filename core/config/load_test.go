@@ -427,6 +427,9 @@ func TestMistakesAreReportedWithTheirPosition(t *testing.T) {
 			`4:1: nothing to listen on: listen.stdio is false and listen.http is not set`}},
 		{"sse without http is reported", server + "[listen]\nsse = true", []string{
 			`4:1: listen.sse needs listen.http, which is not set`}},
+		{"drain without http is reported", server + "[listen]\ndrain = \"30s\"", []string{
+			`4:1: listen.drain needs listen.http, which is not set: it is for clients that a ` +
+				`balancer sends here`}},
 		{"a path without a leading slash is reported",
 			server + "[listen]\npath = \"mcp\"", []string{
 				`4:1: listen.path must be a plain path such as "/mcp", not "mcp"`}},

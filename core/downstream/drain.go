@@ -29,6 +29,22 @@ func (e *Endpoint) Drain(ctx context.Context) (ended int) {
 	return ended
 }
 
+// EndSessions ends each legacy HTTP session as soon as none of its requests is in flight, and opens
+// no new session: an initialize gets status 503. It returns when no session is left, or when ctx
+// ends. Modern requests, pipes, and the sessions that are left are served as before.
+//
+// A client whose session has ended gets status 404 for its next request, for which the protocol has
+// words: it initializes again. Nothing of that request was run. So no call is lost, in contrast to
+// Drain, which answers new calls with an error.
+func (e *Endpoint) EndSessions(ctx context.Context) {
+	e.endingSessions.Store(true)
+	e.endIdleSessions()
+	e.legacySessions.waitUntilEmpty(ctx)
+}
+
+// endIdleSessions ends the legacy HTTP sessions of which no request is in flight.
+func (e *Endpoint) endIdleSessions() { e.legacySessions.removeIf((*httpSession).endIfIdle) }
+
 // requestCounter counts the requests whose answers have not been written yet. The zero value is
 // ready for use.
 type requestCounter struct {

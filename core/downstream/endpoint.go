@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"gatekit/core/identity"
@@ -89,6 +90,8 @@ type Endpoint struct {
 	workers           *workers.Pool
 	legacySessions    *sessionTable[*httpSession]      // by Mcp-Session-Id
 	principalSessions *sessionTable[*principalSession] // of modern requests, by principal
+
+	endingSessions atomic.Bool // set by EndSessions
 }
 
 // New returns an Endpoint. It starts no goroutine.

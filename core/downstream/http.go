@@ -79,7 +79,8 @@ func (e *Endpoint) Delete(ctx context.Context, r HTTPRequest, w Reply) {
 	e.writeReply(w, http.StatusNoContent, pipeline.Passed{})
 }
 
-// writeReply writes the whole answer to a request.
+// writeReply writes the whole answer to a request. With status 503, nothing was run, and the client
+// may send the request again.
 func (e *Endpoint) writeReply(w Reply, status int, answer pipeline.Passed) {
 	answer, write := answer.Begin(context.Background())
 	defer write.End()
@@ -87,7 +88,11 @@ func (e *Endpoint) writeReply(w Reply, status int, answer pipeline.Passed) {
 	if m := answer.Message(); m != nil {
 		body = m.Parts()
 	}
-	if err := w.Write(status, nil, body...); err != nil {
+	var header http.Header
+	if status == http.StatusServiceUnavailable {
+		header = http.Header{"Retry-After": {"1"}}
+	}
+	if err := w.Write(status, header, body...); err != nil {
 		e.log.Debug("writing an answer failed", "error", err)
 	}
 }

@@ -74,6 +74,12 @@ func (e *Endpoint) postBatch(ctx context.Context, r HTTPRequest, w Reply) {
 // if initialize fails before its stream has begun. If initialize fails later, the session stays,
 // because the client has the id and may send initialize again.
 func (e *Endpoint) openSession(ctx context.Context, r HTTPRequest, w Reply, m *mcp.Message) {
+	if e.endingSessions.Load() {
+		e.writeReply(w, http.StatusServiceUnavailable, e.passRefusal(ctx,
+			peer{principal: r.Principal}, refuse(mcp.CodeInternalError, "gatekit is shutting "+
+				"down, and nothing was run: send initialize again"), m))
+		return
+	}
 	id := e.newID()
 	entry, _, err := e.legacySessions.acquire(id, func() *httpSession {
 		return e.newHTTPSession(r.Principal)
@@ -152,9 +158,10 @@ type httpSession struct {
 	lifetime context.Context
 	end      context.CancelFunc
 
-	mu      sync.Mutex     // guards closing, and additions to running
-	running sync.WaitGroup // counts the calls that run
-	closing bool           // no further call may start
+	mu       sync.Mutex     // guards closing, inFlight, and additions to running
+	running  sync.WaitGroup // counts the goroutines of run
+	inFlight int            // the goroutines of run that have not finished f
+	closing  bool           // no further call may start
 }
 
 func (e *Endpoint) newHTTPSession(principal *identity.Principal) *httpSession {
@@ -185,15 +192,39 @@ func (s *httpSession) run(f func()) bool {
 	defer s.mu.Unlock()
 	if !s.closing {
 		s.running.Add(1)
+		s.inFlight++
 		// Drain waits for f even if the connection has ended: the client may resume the stream.
 		s.endpoint.requests.add()
 		s.endpoint.workers.Run(func() {
 			defer s.endpoint.requests.done()
 			defer s.running.Done()
+			defer s.finishedRun()
 			f()
 		})
 	}
 	return !s.closing
+}
+
+// finishedRun is called when a function of run has returned.
+func (s *httpSession) finishedRun() {
+	s.mu.Lock()
+	s.inFlight--
+	s.mu.Unlock()
+	if s.endpoint.endingSessions.Load() {
+		s.endpoint.endIdleSessions()
+	}
+}
+
+// endIfIdle ends the session if no request of it is in flight, and reports whether it has ended.
+// The caller then closes it. A request that comes meanwhile is not run.
+func (s *httpSession) endIfIdle() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.inFlight == 0 && !s.closing {
+		s.closing = true
+		s.end()
+	}
+	return s.inFlight == 0
 }
 
 // handleNonRequest handles a notification or an answer. It returns when the message has been

@@ -27,6 +27,7 @@ type legacyPost struct {
 	takesOthers  bool          // the stream may also carry server requests that belong to no call
 	isStreamed   bool          // the reply is a stream
 	opensSession bool          // the POST is an initialize; header has the id of its session
+	notRun       bool          // the session had ended before the POST came
 }
 
 func (s *httpSession) newLegacyPost(r HTTPRequest, w Reply) *legacyPost {
@@ -56,11 +57,12 @@ func (p *legacyPost) serve(ctx context.Context, entry *sessionEntry[*httpSession
 		p.stream.finish(runAll(proxy.WithValues(p.session.lifetime, ctx), calls)...)
 	})
 	if !started {
+		p.notRun = true
 		sessions.release(entry)
 		remove()
 		p.stream.finish(runAll(endedContext(), calls)...)
 	}
-	if !p.accept.prefersStream || p.opensSession {
+	if !p.accept.prefersStream || p.opensSession || p.notRun {
 		if done, written := p.writeWithoutStream(ctx); done {
 			return written
 		}
@@ -102,7 +104,7 @@ func (p *legacyPost) writeWithoutStream(ctx context.Context) (done, written bool
 	switch {
 	case p.opensSession && p.session.revision() == "": // initialize failed, so no session is left
 		header = nil
-	case p.accept.prefersStream:
+	case p.accept.prefersStream && !p.notRun: // a stream without the answer would be a lost call
 		return false, false
 	}
 	answers, end := beginAll(ctx, answers)

@@ -1,6 +1,7 @@
 package downstream
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"time"
@@ -23,6 +24,7 @@ type sessionTable[T interface{ close() }] struct {
 	entries map[string]*sessionEntry[T]
 	closing int // how many removed sessions are being closed
 	closed  bool
+	empty   chan struct{} // closed when entries becomes empty; nil while nothing waits for it
 }
 
 // sessionEntry is one session in a sessionTable.
@@ -98,12 +100,34 @@ func (t *sessionTable[T]) removeIf(isRemoved func(T) bool) {
 	}
 }
 
+// waitUntilEmpty waits until the table has no session, or until ctx ends.
+func (t *sessionTable[T]) waitUntilEmpty(ctx context.Context) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for len(t.entries) > 0 && ctx.Err() == nil {
+		if t.empty == nil {
+			t.empty = make(chan struct{})
+		}
+		empty := t.empty
+		t.mu.Unlock()
+		select {
+		case <-empty:
+		case <-ctx.Done():
+		}
+		t.mu.Lock()
+	}
+}
+
 // removeLocked does the work of remove. The caller holds t.mu.
 func (t *sessionTable[T]) removeLocked(r *sessionEntry[T]) {
 	if t.entries[r.key] != r {
 		return
 	}
 	delete(t.entries, r.key)
+	if len(t.entries) == 0 && t.empty != nil {
+		close(t.empty)
+		t.empty = nil
+	}
 	r.timer.Stop()
 	t.closing++
 	t.wg.Go(func() {

@@ -26,6 +26,9 @@ type Handler interface {
 
 // accept checks a request of another replica, and serves it.
 func (r *Replica) accept(w http.ResponseWriter, req *http.Request, h Handler) {
+	if r.leaving.Load() {
+		w.Header().Set("Connection", "close") // net/http sends GOAWAY
+	}
 	e, err := r.open(req)
 	if err == nil {
 		var p *identity.Principal

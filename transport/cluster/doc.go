@@ -20,5 +20,6 @@
 // # Why nothing is sent again
 //
 // A call may have effects. If the connection to the owner breaks after the request was sent, nobody
-// knows whether the call ran. The client gets an error, and decides.
+// knows whether the call ran. The client gets an error, and decides. Only a request that the owner
+// has not begun, as it reports when it is going, is sent again.
 package cluster

@@ -50,8 +50,13 @@ func (r *Replica) Forward(w http.ResponseWriter, req *http.Request, owner string
 			out.Header.Set(headerForwarded, sealed)
 			out.Body, out.ContentLength = http.NoBody, 0
 			if len(body) > 0 {
-				// net/http cannot send it again, because there is no GetBody
-				out.Body = io.NopCloser(bytes.NewReader(body))
+				// An owner that is going tells which of the last requests it has not begun
+				// (GOAWAY of HTTP/2). With GetBody, net/http sends only those again, on another
+				// connection. The nonce of the envelope prevents that any request is run twice.
+				out.GetBody = func() (io.ReadCloser, error) {
+					return io.NopCloser(bytes.NewReader(body)), nil
+				}
+				out.Body, _ = out.GetBody()
 				out.ContentLength = int64(len(body))
 			}
 		},

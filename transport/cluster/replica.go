@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 )
 
@@ -44,6 +45,7 @@ type Replica struct {
 	transport *http.Transport // to the other replicas
 	nonces    usedNonces
 	told      toldReplicas
+	leaving   atomic.Bool // set by Leave
 }
 
 // Times of the connections between replicas.
@@ -107,6 +109,11 @@ func (r *Replica) Close() error {
 	r.transport.CloseIdleConnections()
 	return r.listener.Close()
 }
+
+// Leave asks the other replicas to use no connection to this one for another request. Without it,
+// this replica would close connections on which requests arrive, and the system then also drops the
+// answers on their way. Call Leave a moment before the context of Serve ends.
+func (r *Replica) Leave() { r.leaving.Store(true) }
 
 // Serve serves what other replicas forward until ctx ends. Then it waits a few seconds for the
 // requests in progress, and drops the rest.

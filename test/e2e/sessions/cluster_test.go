@@ -43,12 +43,8 @@ func startReplicas(t *testing.T, n int, config string) *replicas {
 	dir := t.TempDir()
 	writeClusterCertificates(t, dir)
 	for i := range n {
-		between := peers.FreeAddress(t)
-		r.all = append(r.all, harness.StartHTTP(t, "state_key = \""+strings.Repeat("k", 32)+"\"\n"+
-			fmt.Sprintf("sse = true\n[cluster]\nname = \"replica-%d\"\nlisten = %q\n"+
-				"advertise = %[2]q\nca = %q\ncert = %q\nkey = %q\n", i, between,
-				filepath.Join(dir, "ca.pem"), filepath.Join(dir, "replica.pem"),
-				filepath.Join(dir, "replica.key"))+config))
+		r.all = append(r.all, harness.StartHTTP(t, replicaConfig(i, peers.FreeAddress(t), dir)+
+			config))
 	}
 	balancer := httptest.NewServer(&httputil.ReverseProxy{FlushInterval: -1,
 		Rewrite: func(pr *httputil.ProxyRequest) {
@@ -59,6 +55,16 @@ func startReplicas(t *testing.T, n int, config string) *replicas {
 	t.Cleanup(balancer.Close)
 	r.URL = balancer.URL + "/mcp"
 	return r
+}
+
+// replicaConfig returns the configuration of replica i, whose address for the others is between.
+// The certificates are in the folder dir. The configuration begins within [listen].
+func replicaConfig(i int, between, dir string) string {
+	return "state_key = \"" + strings.Repeat("k", 32) + "\"\n" +
+		fmt.Sprintf("sse = true\n[cluster]\nname = \"replica-%d\"\nlisten = %q\n"+
+			"advertise = %[2]q\nca = %q\ncert = %q\nkey = %q\n", i, between,
+			filepath.Join(dir, "ca.pem"), filepath.Join(dir, "replica.pem"),
+			filepath.Join(dir, "replica.key"))
 }
 
 // connect connects a client to the balancer.

@@ -24,10 +24,20 @@ type Pages interface {
 // pageTimeout bounds the time in which a page is served, with the requests that it makes to others.
 const pageTimeout = 2 * time.Minute
 
+// pagesAt returns the pages that serve a path, or nil.
+func (s *HTTPServer) pagesAt(path string) Pages {
+	for _, p := range s.o.Pages {
+		if p.Serves(path) {
+			return p
+		}
+	}
+	return nil
+}
+
 // servePage serves a page.
-func (s *HTTPServer) servePage(w http.ResponseWriter, r *http.Request) {
+func servePage(w http.ResponseWriter, r *http.Request, p Pages) {
 	http.NewResponseController(w).SetWriteDeadline(time.Now().Add(pageTimeout))
-	s.o.Pages.ServeHTTP(w, r)
+	p.ServeHTTP(w, r)
 }
 
 // documentAt returns the document at a path, or nil.

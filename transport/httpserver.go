@@ -57,8 +57,8 @@ type HTTPServerOptions struct {
 	Cluster Cluster
 	// Documents are served without authentication.
 	Documents []Document
-	// Pages are served without authentication; nil: none.
-	Pages Pages
+	// Pages are served without authentication; the first that serves a path gets it.
+	Pages []Pages
 	// Ready returns nil if clients should be sent here. /readyz calls it, for anybody and as often
 	// as it is asked, so Ready must not wait. nil: always.
 	Ready func() error
@@ -317,8 +317,8 @@ func (s *HTTPServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.serveDocument(w, r, d)
 		return
 	}
-	if s.o.Pages != nil && s.o.Pages.Serves(r.URL.Path) {
-		s.servePage(w, r)
+	if p := s.pagesAt(r.URL.Path); p != nil {
+		servePage(w, r, p)
 		return
 	}
 	if reason := repeatedHeader(r.Header); reason != "" {

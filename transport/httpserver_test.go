@@ -881,11 +881,11 @@ func (b *unreadBody) Read([]byte) (int, error) { b.read.Store(true); return 0, i
 func (b *unreadBody) Close() error             { return nil }
 
 // onlyPage has one page.
-type onlyPage struct{}
+type onlyPage struct{ path string }
 
-func (onlyPage) Serves(path string) bool { return path == "/connect/page" }
+func (p onlyPage) Serves(path string) bool { return path == p.path }
 
-func (onlyPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (p onlyPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, r.Method, " page")
 }
 
@@ -893,7 +893,8 @@ func (onlyPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // paths, which are not public.
 func TestHTTPServerServesPagesToAnyone(t *testing.T) {
 	server := listen(t, func(o *transport.HTTPServerOptions) {
-		o.Authenticator, o.Pages = nobody{}, onlyPage{}
+		o.Authenticator = nobody{}
+		o.Pages = []transport.Pages{onlyPage{"/connect/page"}, onlyPage{"/console/"}}
 	})
 	for _, c := range []struct {
 		request string
@@ -903,6 +904,7 @@ func TestHTTPServerServesPagesToAnyone(t *testing.T) {
 		{"GET /connect/page?x HTTP/1.1\nHost: HOST\n\n", 200, "GET page"},
 		{"POST /connect/page HTTP/1.1\nHost: HOST\nOrigin: null\nContent-Length: 0\n\n", 200,
 			"POST page"},
+		{"GET /console/ HTTP/1.1\nHost: HOST\n\n", 200, "GET page"},
 		{"GET /connect/page HTTP/1.1\nHost: evil.example\n\n", 403, `{"refused":true}`},
 		{"GET /connect/ HTTP/1.1\nHost: HOST\n\n", 404, `{"refused":true}`},
 		{"GET /connect/page/ HTTP/1.1\nHost: HOST\n\n", 404, `{"refused":true}`},

@@ -80,6 +80,9 @@ func (s *controlServer) revoke(r *auth.Revocation) error {
 	if clients := s.gateway.clients.Load(); clients != nil {
 		clients.EndPrincipal(r.Principal)
 	}
+	if s.publicConsole != nil {
+		s.publicConsole.EndPrincipal(r.Principal)
+	}
 	return nil
 }
 

@@ -11,6 +11,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"gatekit/core/config"
+	"gatekit/core/display"
+	"gatekit/core/identity"
+	"gatekit/core/mcp"
+	"gatekit/transport/auth"
 	"gatekit/transport/console"
 )
 
@@ -19,14 +23,67 @@ func isConsoleOn(c *config.Config) bool {
 	return c.Admin.HTTP != "" && c.Admin.Console != "" && c.Admin.Console != "off"
 }
 
-// newConsole returns the console of the gateway, or nil if the configuration has none.
-func (g *gateway) newConsole(c *config.Config) (*console.Console, error) {
+// newConsole returns the console of the admin listener, or nil if the configuration has none.
+func (g *gateway) newConsole(c *config.Config, pages []console.Page) (*console.Console, error) {
 	if !isConsoleOn(c) {
 		return nil, nil
 	}
-	return console.New(console.Options{Scope: console.Scope(c.Admin.Console),
-		Pages: consolePages(g, c), Log: g.log})
+	return console.New(console.Options{Scope: console.Scope(c.Admin.Console), Pages: pages,
+		Log: g.log})
 }
+
+// newPublicConsole returns the console of the listener for clients, to which users log in at their
+// issuer. It returns nil if the configuration has none.
+func (g *gateway) newPublicConsole(c *config.Config, a *auth.Authenticator,
+	pages []console.Page) (*console.Console, error) {
+	if !c.Listen.Console {
+		return nil, nil
+	}
+	login := &console.Login{
+		PublicURL:     c.Listen.PublicURL,
+		Begin:         beginLogin(a),
+		Scope:         func(p *identity.Principal) console.Scope { return consoleScope(c, p) },
+		Revoked:       func(p *identity.Principal) bool { return a.Revoked(p) != nil },
+		RecordRefusal: g.recording.refusedPage,
+		RecordOpened: func(ctx context.Context, p *identity.Principal, scope console.Scope) error {
+			return g.recording.events.RecordEvent(context.WithoutCancel(ctx),
+				&mcp.Message{Principal: p}, "console", fmt.Sprintf("opened with the scope %q by a "+
+					"login at %s", scope, p.Issuer()), nil)
+		},
+	}
+	for _, i := range c.Listen.Auth.Issuers {
+		if i.Login != nil {
+			login.Issuers = append(login.Issuers, i.Issuer)
+		}
+	}
+	return console.New(console.Options{Pages: pages, Login: login, Log: g.log})
+}
+
+// consoleScope returns the scope that the roles of the configuration give a principal, or "".
+func consoleScope(c *config.Config, p *identity.Principal) console.Scope {
+	roles := c.Listen.Auth.Roles
+	switch {
+	case roles == nil || p == nil:
+		return ""
+	case config.HasRole(roles.ConsoleApprove, p.ID(), p.Groups()):
+		return console.ScopeApprove
+	case config.HasRole(roles.ConsoleRead, p.ID(), p.Groups()):
+		return console.ScopeRead
+	}
+	return ""
+}
+
+// describeViewer names a viewer of the console in the reasons of records.
+func describeViewer(v console.Viewer) string {
+	if v.Principal != "" {
+		return fmt.Sprintf("%s of %s", v.Session, display.EscapeLine(v.Principal,
+			maxApprovalName))
+	}
+	return describeUser(v.Session)
+}
+
+// describeUser names the user who approves with a command or a session, in the reasons of records.
+func describeUser(by string) string { return fmt.Sprintf("%s, user id %d", by, os.Geteuid()) }
 
 // openConsole returns the URL with a one-time code that opens the console, and the scope that its
 // token will have.

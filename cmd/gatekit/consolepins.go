@@ -158,7 +158,7 @@ func pinChangeOf(c reviewedChange) console.PinChange {
 // Decide implements console.Pins.
 func (p *consolePins) Decide(_ context.Context, d console.PinDecision) (string, error) {
 	decision := &pinDecision{Approve: d.Approve, Server: d.Server, Digest: d.Digest,
-		session: d.Session}
+		by: describeViewer(d.By)}
 	what := fmt.Sprintf("everything that waited of server %q", d.Server)
 	if d.Item != "" {
 		decision.Items = []string{d.Item}

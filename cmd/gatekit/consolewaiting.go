@@ -61,13 +61,15 @@ func (w *consoleWaiting) Count(context.Context) int {
 }
 
 // Approve implements console.Waiting.
-func (w *consoleWaiting) Approve(_ context.Context, id, session string) (string, error) {
+func (w *consoleWaiting) Approve(_ context.Context, id string,
+	by console.Viewer) (string, error) {
 	c := w.gateway.activeConfig()
 	a, err := approvals(c)
 	if err != nil {
 		return "", err
 	}
-	r, err := approveRecorded(a, id, session, c.Audit.File, w.gateway.recording.events)
+	r, err := approveRecorded(a, id, describeViewer(by), c.Audit.File,
+		w.gateway.recording.events)
 	if err != nil {
 		return "", err
 	}

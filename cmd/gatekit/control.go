@@ -176,7 +176,9 @@ type controlServer struct {
 	revocations *auth.Revocations // nil if clients are not authenticated
 	console     *console.Console  // nil if there is none
 	consoleAddr string            // host:port
-	log         *slog.Logger
+	// the console of the listener for clients; nil if there is none
+	publicConsole *console.Console
+	log           *slog.Logger
 
 	listener *net.UnixListener
 	path     string
@@ -382,13 +384,13 @@ func (s *controlServer) approve(id string) (policies.PendingApproval, error) {
 	if err != nil {
 		return policies.PendingApproval{}, err
 	}
-	return approveRecorded(a, id, "gatekit approve", s.config.Audit.File,
+	return approveRecorded(a, id, describeUser("gatekit approve"), s.config.Audit.File,
 		s.gateway.recording.events)
 }
 
 // approveRecorded approves a request that belongs to the given log. It writes a record to the log
-// before it stores the approval. The parameter by names the command or the console session that
-// approves.
+// before it stores the approval. The parameter by names the user who approves, with the command or
+// the console session.
 func approveRecorded(a *policies.Approvals, id, by, log string,
 	events *pipeline.Pipeline) (policies.PendingApproval, error) {
 	p, err := a.Pending(id)
@@ -403,8 +405,7 @@ func approveRecorded(a *policies.Approvals, id, by, log string,
 		return events.RecordEvent(context.Background(), &mcp.Message{
 			Principal: identity.FromID(p.Principal), Server: p.Server}, action, reason, err)
 	}
-	if err := event("approve", fmt.Sprintf("request %s: by %s, user id %d", id, by,
-		os.Geteuid()), nil); err != nil {
+	if err := event("approve", fmt.Sprintf("request %s: by %s", id, by), nil); err != nil {
 		return policies.PendingApproval{}, fmt.Errorf("record the approval: %w", err)
 	}
 	approved, err := a.Approve(id)
@@ -439,7 +440,8 @@ func approveByID(id string) (policies.PendingApproval, error) {
 	}
 	var approved policies.PendingApproval
 	err = recordIn(p.Log, p.LogKey, func(events *pipeline.Pipeline) (err error) {
-		approved, err = approveRecorded(a, id, "gatekit approve", p.Log, events)
+		approved, err = approveRecorded(a, id, describeUser("gatekit approve"), p.Log,
+			events)
 		return err
 	})
 	return approved, err

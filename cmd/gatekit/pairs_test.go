@@ -138,7 +138,7 @@ func connectThroughStage(t *testing.T, client, front, server, back string,
 		conn = near
 		go func() { served <- g.endpoint.ServePipe(ctx, joiningConn{far}, nil) }()
 	} else {
-		f, err := g.listen(parsed, nil)
+		f, err := g.listen(parsed, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

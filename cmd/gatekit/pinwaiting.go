@@ -41,9 +41,9 @@ type pinDecision struct {
 	Items   []string `json:"items,omitempty"` // as the person named them; empty for all
 	// The digest of everything that the person saw: what is approved is exactly that.
 	Digest string `json:"digest"`
-	// The console session of the person; "" for gatekit pin approve and gatekit pin reject. No
-	// command can set it.
-	session string
+	// by names the viewer of the console who decides; "" for gatekit pin approve and gatekit pin
+	// reject. No command can set it.
+	by string
 }
 
 // waitingPins holds the definitions that wait for one lock file, and where decisions about them are
@@ -242,7 +242,7 @@ func (w *waitingPins) record(d *pinDecision, s *pinSelection, approved *pins.Ser
 	if !d.Approve {
 		action, command = "reject", "gatekit pin reject"
 	}
-	by := fmt.Sprintf("by %s, user id %d", cmp.Or(d.session, command), os.Geteuid())
+	by := "by " + cmp.Or(d.by, describeUser(command))
 	event := func(name, reason string) error {
 		if err := events.RecordEvent(context.Background(), &mcp.Message{Server: d.Server,
 			Name: name}, action, reason, nil); err != nil {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -63,6 +64,8 @@ type listeners struct {
 	auth       *auth.Authenticator    // nil when there is no [listen.auth]
 	admin      *transport.AdminServer // nil when there is no [admin] http
 	console    *console.Console       // nil when there is no [admin] console
+	public     *console.Console       // nil when there is no [listen] console
+	pages      []console.Page         // of both; set by bindAdmin
 	control    *controlServer
 }
 
@@ -99,7 +102,11 @@ func (l *listeners) bindClients(context.Context) (err error) {
 			}
 			l.gateway.pages.Store(pages)
 		}
-		l.clients, err = l.gateway.listen(l.config, l.auth)
+		if l.public, err = l.gateway.newPublicConsole(l.config, l.auth, l.pages); err != nil {
+			return err
+		}
+		l.control.publicConsole = l.public
+		l.clients, err = l.gateway.listen(l.config, l.auth, l.public)
 		l.gateway.clients.Store(l.clients)
 	}
 	return err
@@ -113,10 +120,13 @@ func (l *listeners) releaseClients() error {
 }
 
 func (l *listeners) bindAdmin(context.Context) (err error) {
+	if isConsoleOn(l.config) || l.config.Listen.Console {
+		l.pages = consolePages(l.gateway, l.config)
+	}
 	if l.config.Admin.HTTP == "" {
 		return nil
 	}
-	if l.console, err = l.gateway.newConsole(l.config); err != nil {
+	if l.console, err = l.gateway.newConsole(l.config, l.pages); err != nil {
 		return err
 	}
 	if l.admin, err = l.gateway.listenAdmin(l.config, l.console); err != nil {
@@ -169,6 +179,11 @@ func (l *listeners) serve(signalled context.Context) error {
 			failed <- l.clients.Serve(clientsCtx)
 			stop(errors.New("the HTTP listener ended"))
 		})
+	}
+	if l.public != nil {
+		g.log.Info("console ready", "open", strings.TrimSuffix(c.Listen.PublicURL, "/")+
+			console.Prefix)
+		defer context.AfterFunc(ctx, l.public.Close)()
 	}
 	if g.replica != nil {
 		g.log.Info("listening for other replicas", "address", g.replica.Addr(),
@@ -286,8 +301,9 @@ func (g *gateway) serveStdio(ctx context.Context, maxMessage int) error {
 }
 
 // listen binds the address for HTTP clients. The requests that the listener refuses are recorded.
-func (g *gateway) listen(c *config.Config,
-	a *auth.Authenticator) (*transport.HTTPServer, error) {
+// The authenticator and the console may be nil.
+func (g *gateway) listen(c *config.Config, a *auth.Authenticator,
+	public *console.Console) (*transport.HTTPServer, error) {
 	encryption, err := listenerTLS(c)
 	if err != nil {
 		return nil, err
@@ -318,7 +334,10 @@ func (g *gateway) listen(c *config.Config,
 		o.Authenticator, o.Metadata = a, a.Metadata()
 	}
 	if pages := g.pages.Load(); pages != nil {
-		o.Pages = pages
+		o.Pages = append(o.Pages, pages)
+	}
+	if public != nil {
+		o.Pages = append(o.Pages, public)
 	}
 	if g.replica != nil {
 		o.Cluster = g.replica

@@ -36,6 +36,34 @@ type Auth struct {
 	Tokens []StaticToken `toml:"token"`
 	// MTLS accepts clients by their TLS certificates; nil when the file has no [listen.auth.mtls].
 	MTLS *ClientCertificates `toml:"mtls"`
+	// Roles holds who may use the console of the listener; nil when the file has no such table.
+	Roles *Roles `toml:"roles"`
+}
+
+// Roles is [listen.auth.roles]: the users of the console of the listener.
+type Roles struct {
+	// ConsoleRead holds the users who may see all pages of the console: "group:NAME" for the
+	// members of a group of an issuer, and ISSUER#SUBJECT for one principal, as the audit log names
+	// it. Default: nobody.
+	ConsoleRead []string `toml:"console/read"`
+	// ConsoleApprove holds the users who may see the pages, and approve requests and pins. Default:
+	// nobody.
+	ConsoleApprove []string `toml:"console/approve"`
+}
+
+// groupPrefix begins a value of Roles that stands for a group.
+const groupPrefix = "group:"
+
+// HasRole reports whether one of the values of a role stands for a principal: its ID, or one of its
+// groups.
+func HasRole(role []string, principal string, groups []string) bool {
+	return slices.ContainsFunc(role, func(value string) bool {
+		group, isGroup := strings.CutPrefix(value, groupPrefix)
+		if isGroup {
+			return slices.Contains(groups, group)
+		}
+		return principal != "" && value == principal
+	})
 }
 
 // DefaultSkew is how far the clocks of issuers may differ if the configuration does not say it.
@@ -80,7 +108,9 @@ type Issuer struct {
 	Introspect *Introspect `toml:"introspect"`
 	// Login is the OpenID Connect client of Gatekit's own pages at the issuer: a call that needs a
 	// login at a server asks the user to open such a page. Its redirect URI is public_url followed
-	// by /connect/login. nil when the file has no such table.
+	// by /connect/login. With listen.console, users log in to the console with it, too, and it
+	// needs a second redirect URI: public_url followed by /console/callback. nil when the file has
+	// no such table.
 	Login *LoginClient `toml:"login"`
 }
 
@@ -181,6 +211,9 @@ func (c *Listen) ConnectCallbackURL() string {
 	return strings.TrimSuffix(c.PublicURL, "/") + ConnectPages + "callback"
 }
 
+// ConsolePages is the path of the console, below public_url.
+const ConsolePages = "/console/"
+
 // hasCredentials reports whether a client can authenticate itself.
 func (a *Auth) hasCredentials() bool {
 	return a != nil && (len(a.Issuers) > 0 || len(a.Tokens) > 0 || a.MTLS != nil)
@@ -205,6 +238,7 @@ func (l *loader) checkAuthentication(c *Listen, n *node) {
 			l.errorf(n.lookup(key), "listen.%s needs listen.http, which is not set", key)
 		}
 	}
+	l.checkConsole(c, n)
 	a := c.Auth
 	if a == nil {
 		return
@@ -255,6 +289,52 @@ func (l *loader) checkAuthentication(c *Listen, n *node) {
 	}
 	if a.MTLS != nil {
 		l.checkClientCertificates(c, a.MTLS, at.lookup("mtls"))
+	}
+}
+
+// checkConsole checks listen.console and the roles of its users.
+func (l *loader) checkConsole(c *Listen, n *node) {
+	if c.Auth != nil && c.Auth.Roles != nil {
+		l.checkRoles(c, n)
+	}
+	if !c.Console || l.partial {
+		return
+	}
+	at := n.lookup("console")
+	switch {
+	case !n.has("http"):
+		l.errorf(at, "listen.console needs listen.http, which is not set; [admin] console serves "+
+			"this machine")
+	case c.PublicURL == "" && !l.isUnknown(n, "public_url"):
+		l.errorf(at, "listen.console needs listen.public_url, the URL at which browsers reach "+
+			"Gatekit")
+	case !l.isUnknown(n, "auth") && !c.HasConnectPages():
+		l.errorf(at, "listen.console needs an [[listen.auth.issuer]] with login = { id = \"…\", "+
+			"secret = \"…\" }, at which its users log in")
+	case strings.HasPrefix(c.Path, ConsolePages) || c.Path+"/" == ConsolePages:
+		l.errorf(at, "listen.console needs the paths below %s, and listen.path = %q is one of "+
+			"them; change listen.path", ConsolePages, c.Path)
+	}
+}
+
+// checkRoles checks who may use the console of the listener.
+func (l *loader) checkRoles(c *Listen, n *node) {
+	at := n.lookup("auth").lookup("roles")
+	for key, values := range map[string][]string{"console/read": c.Auth.Roles.ConsoleRead,
+		"console/approve": c.Auth.Roles.ConsoleApprove} {
+		for i, value := range values {
+			group, isGroup := strings.CutPrefix(value, groupPrefix)
+			isUser := slices.ContainsFunc(c.Auth.Issuers, func(i Issuer) bool {
+				return i.Login != nil && len(value) > len(i.Issuer)+1 &&
+					strings.HasPrefix(value, i.Issuer+"#")
+			})
+			item := at.lookup(key).item(i)
+			if isGroup && group != "" || isUser || l.hasErrorAt(item) || l.partial {
+				continue
+			}
+			l.errorf(item, `listen.auth.roles: %q[%d] must be "group:NAME", or ISSUER#SUBJECT of `+
+				`an [[listen.auth.issuer]] with a login, not %q`, key, i, item.raw)
+		}
 	}
 }
 

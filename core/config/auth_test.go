@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"gatekit/core/config"
 )
 
 // listening is a listener that other machines can reach, in plain HTTP behind a proxy.
@@ -47,6 +49,38 @@ func TestAuthenticationOfClients(t *testing.T) {
 	}
 }
 
+// The roles name groups and principals. An empty role is nobody's.
+func TestRolesOfTheConsole(t *testing.T) {
+	c, err := load(t, listening+"console = true\n"+issuerTable+
+		"login = { id = \"pages\", secret = \"t\" }\n[listen.auth.roles]\n"+
+		"\"console/read\" = [\"group:ops\", \"https://login.example#ann\"]\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	roles := c.Listen.Auth.Roles
+	for _, test := range []struct {
+		name      string
+		principal string
+		groups    []string
+		want      bool
+	}{
+		{"a member of the group", "https://login.example#bob", []string{"dev", "ops"}, true},
+		{"the principal", "https://login.example#ann", nil, true},
+		{"another principal", "https://login.example#bob", []string{"dev"}, false},
+		{"a subject that is named as the group", "ops", nil, false},
+		{"a group that is named as the value", "https://login.example#bob",
+			[]string{"group:ops", "https://login.example#ann"}, false},
+		{"nobody", "", nil, false},
+	} {
+		if got := config.HasRole(roles.ConsoleRead, test.principal, test.groups); got != test.want {
+			t.Errorf("%s: has the role: %t, want %t", test.name, got, test.want)
+		}
+		if config.HasRole(roles.ConsoleApprove, test.principal, test.groups) {
+			t.Errorf("%s: has the role of nobody", test.name)
+		}
+	}
+}
+
 // Policies can still demand scopes of issuers that name them differently.
 func TestIssuersWithDifferentNamesOfScopes(t *testing.T) {
 	c, err := load(t, listening+issuerTable+"scope_prefix = \"api://a/\"\n"+
@@ -69,6 +103,8 @@ func TestMistakesInAuthentication(t *testing.T) {
 		return "[[listen.auth.issuer]]\nissuer = \"https://" + issuer + "\"\n" +
 			"tokens = \"introspection\"\nintrospect = { id = \"i\", secret = \"s\" }\n"
 	}
+	const consoleOn, login = "console = true\n", "login = { id = \"c\", secret = \"s\" }\n"
+	const roles = "[listen.auth.roles]\n"
 	const files = "[listen.tls]\ncert = \"ca.pem\"\nkey = \"ca.key\"\n"
 	const noAddress = `5:1: listen.public_url must be a URL such as "https://gatekit.example"`
 	const noIssuer = `7:1: listen.auth.issuer[0].issuer must be a URL such as`
@@ -141,6 +177,35 @@ func TestMistakesInAuthentication(t *testing.T) {
 			"8:21: listen.auth.issuer[0].networks[1] must be a network"},
 		{"a digest that is too short", loopback + strings.Replace(token, "e3b0", "", 1),
 			"7:1: listen.auth.token.ci.sha256 must have 64 hexadecimal digits"},
+		{"a console without authentication", private + consoleOn,
+			"5:1: listen.console needs listen.public_url"},
+		{"a console whose clients have static tokens", listening + consoleOn + token,
+			"6:1: listen.console needs an [[listen.auth.issuer]] with login"},
+		{"a console without a login", listening + consoleOn + issuerTable,
+			"6:1: listen.console needs an [[listen.auth.issuer]] with login"},
+		{"a console without a public URL", private + consoleOn + issuerTable + login,
+			"5:1: listen.console needs listen.public_url\n" +
+				"6:1: listen.auth.issuer[0] needs listen.public_url"},
+		{"a console without HTTP", server + "[listen]\n" + consoleOn,
+			"4:1: listen.console needs listen.http"},
+		{"a console at the path of the endpoint", listening + "path = \"/console\"\n" + consoleOn +
+			issuerTable + login, "7:1: listen.console needs the paths below /console/"},
+		{"a console of a replica", listening + consoleOn + issuerTable + login +
+			"[cluster]\nname = \"a\"\n", "6:1: listen.console cannot be used with [cluster]\n" +
+				"10:1: cluster.listen is missing"},
+		{"an unknown role", listening + consoleOn + issuerTable + login + roles +
+			"\"console/reed\" = [\"group:ops\"]", `11:1: unknown key "console/reed" in ` +
+			`[listen.auth.roles], did you mean "console/read"?`},
+		{"a group without its kind", listening + consoleOn + issuerTable + login + roles +
+			"\"console/read\" = [\"group:ops\", \"ops\"]",
+			`11:32: listen.auth.roles: "console/read"[1] must be "group:NAME"`},
+		{"a group without a name", listening + consoleOn + issuerTable + login + roles +
+			"\"console/approve\" = [\"group:\"]",
+			`11:22: listen.auth.roles: "console/approve"[0] must be "group:NAME"`},
+		{"a user of an issuer without a login", listening + consoleOn + issuerTable + login +
+			"[[listen.auth.issuer]]\nissuer = \"https://b.example\"\n" + roles +
+			"\"console/read\" = [\"https://b.example#ann\"]",
+			`13:19: listen.auth.roles: "console/read"[0] must be "group:NAME"`},
 		{"a token without digest", loopback + "[listen.auth.token.ci]",
 			"6:1: listen.auth.token.ci.sha256 must have 64 hexadecimal digits"},
 		{"a token with _", loopback + strings.Replace(token, ".ci", ".c_i", 1),

@@ -41,6 +41,11 @@ func (c *Cluster) TLS() tlsconfig.Files {
 }
 
 func (l *loader) checkCluster(c *Cluster, listen *Listen, root *node) {
+	if listen.Console {
+		l.errorf(root.lookup("listen", "console"), "listen.console cannot be used with [cluster]: "+
+			"each replica has its own log, and knows only its own logins; set [admin] console, "+
+			"which serves the machine of a replica")
+	}
 	n := root.lookup("cluster")
 	complete := !l.partial
 	for _, key := range []struct {

@@ -87,6 +87,11 @@ type Listen struct {
 	// that, Gatekit answers the remaining calls with an error. Default: 10s.
 	ShutdownTimeout time.Duration `toml:"shutdown_timeout"`
 
+	// Console serves the console below PUBLIC_URL/console/ to the principals of
+	// [listen.auth.roles], who log in at their issuer. It shows the log of this process, so it is
+	// not served together with [cluster]. Default: false.
+	Console bool `toml:"console"`
+
 	// TLS holds the certificate of the HTTP listener; nil when the file has no listen.tls, and
 	// connections are not encrypted.
 	TLS *ListenTLS `toml:"tls"`

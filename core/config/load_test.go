@@ -766,7 +766,7 @@ func unwrap(err error) error {
 }
 
 // setting matches a line of the example that sets a key or begins a table.
-var setting = regexp.MustCompile(`^([a-z_0-9]+ = |\[[^ ]+\]\n$)`)
+var setting = regexp.MustCompile(`^("?[a-z_0-9/]+"? = |\[[^ ]+\]\n$)`)
 
 // Users copy gatekit.toml.example, and look up keys in it. So it must load, and show every key.
 func TestTheExampleDocumentsEveryKey(t *testing.T) {
@@ -808,7 +808,8 @@ func TestTheExampleDocumentsEveryKey(t *testing.T) {
 	for _, k := range keys(reflect.TypeFor[config.Config]()) {
 		if !slices.ContainsFunc(strings.Split(string(text), "\n"), func(line string) bool {
 			line = strings.TrimPrefix(line, "# ")
-			return strings.HasPrefix(line, k+" = ") || strings.HasPrefix(line, "["+k) ||
+			return strings.HasPrefix(line, k+" = ") || strings.HasPrefix(line, `"`+k+`" = `) ||
+				strings.HasPrefix(line, "["+k) ||
 				strings.HasPrefix(line, "[["+k) || strings.HasPrefix(line, "[policy."+k+".") ||
 				strings.HasPrefix(line, "[policy."+k+"]") ||
 				strings.HasPrefix(line, "[") && (strings.HasSuffix(line, "."+k+"]]") ||

@@ -102,7 +102,8 @@ var allowedImports = map[string][]string{
 	// pages at which principals log in to servers; cmd passes them the logins
 	"transport/connect": {"core/display", "core/identity"},
 	// pages for operators; cmd passes them the data, in the types of query, format and audit
-	"transport/console": {"audit", "audit/format", "audit/query", "core/display"},
+	"transport/console": {"audit", "audit/format", "audit/query", "core/display", "core/identity",
+		"transport/connect"},
 	// requests that one replica forwards to another one
 	"transport/cluster": {"core/identity", "core/mcp"},
 	// shared state in Valkey or Redis

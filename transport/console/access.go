@@ -5,17 +5,24 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"gatekit/core/identity"
 )
 
 // Bounds of codes and sessions. When there are more, the oldest ends.
 const (
 	codeLifetime    = time.Minute
-	sessionLifetime = 8 * time.Hour
-	maxCodes        = 16
-	maxSessions     = 64
+	sessionLifetime = 8 * time.Hour // of a session that began with a code
+	// of a session that began with a login: groups and accounts change, and the issuer does not
+	// tell
+	loginSessionLifetime = time.Hour
+	maxCodes             = 16
+	maxSessions          = 64   // of one principal, or of all who have a code
+	maxAllSessions       = 1024 // of all principals
 )
 
 // access holds the codes and the sessions of a console. They end with the process. It is safe for
@@ -36,12 +43,13 @@ type code struct {
 
 // session is the session of one viewer.
 type session struct {
-	hash    [sha256.Size]byte // of the token
-	name    string
-	scope   Scope
-	expires time.Time
-	ended   context.Context // is done when the session was ended
-	end     context.CancelFunc
+	hash      [sha256.Size]byte // of the token
+	name      string
+	principal *identity.Principal // who logged in; nil if the session began with a code
+	scope     Scope
+	expires   time.Time
+	ended     context.Context // is done when the session has ended
+	end       context.CancelFunc
 }
 
 // NewCode returns a code that can be exchanged for a token within a minute, once. The token has the
@@ -65,33 +73,56 @@ func (a *access) newCode(scope Scope) string {
 	return text
 }
 
-// exchange returns a new session and its token for a code, or nil if the code is not valid. A code
-// is not valid again afterwards.
-func (a *access) exchange(text string) (token string, _ *session) {
+// takeCode removes a code and returns its scope. ok is false if the code is not valid.
+func (a *access) takeCode(text string) (scope Scope, ok bool) {
 	hash := sha256.Sum256([]byte(text))
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for i, c := range a.codes {
-		if c.hash != hash {
-			continue
-		}
-		a.codes = append(a.codes[:i:i], a.codes[i+1:]...)
-		if !time.Now().Before(c.expires) {
-			return "", nil
-		}
-		token = rand.Text() + rand.Text() // 260 random bits
-		added := &session{hash: sha256.Sum256([]byte(token)), scope: c.scope,
-			name:    "console session " + strings.ToLower(rand.Text()[:6]),
-			expires: time.Now().Add(sessionLifetime)}
-		added.ended, added.end = context.WithDeadline(context.Background(), added.expires)
-		if len(a.sessions) >= maxSessions {
-			a.sessions[0].end()
-			a.sessions = a.sessions[1:]
-		}
-		a.sessions = append(a.sessions, added)
-		return token, added
+	i := slices.IndexFunc(a.codes, func(c code) bool { return c.hash == hash })
+	if i < 0 {
+		return "", false
 	}
-	return "", nil
+	taken := a.codes[i]
+	a.codes = slices.Delete(a.codes, i, i+1)
+	return taken.scope, time.Now().Before(taken.expires)
+}
+
+// open returns a new session and its token. The principal is nil for a session with a code.
+func (a *access) open(scope Scope, principal *identity.Principal) (token string, _ *session) {
+	lifetime := sessionLifetime
+	if principal != nil {
+		lifetime = loginSessionLifetime
+	}
+	token = rand.Text() + rand.Text() // 260 random bits
+	added := &session{hash: sha256.Sum256([]byte(token)), scope: scope, principal: principal,
+		name:    "console session " + strings.ToLower(rand.Text()[:6]),
+		expires: time.Now().Add(lifetime)}
+	added.ended, added.end = context.WithDeadline(context.Background(), added.expires)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.sessions = slices.DeleteFunc(a.sessions, func(s *session) bool {
+		return s.ended.Err() != nil
+	})
+	isOwn := func(s *session) bool { return s.principal.ID() == principal.ID() }
+	own := 0
+	for _, s := range a.sessions {
+		if isOwn(s) {
+			own++
+		}
+	}
+	if own >= maxSessions {
+		a.remove(slices.IndexFunc(a.sessions, isOwn))
+	} else if len(a.sessions) >= maxAllSessions {
+		a.remove(0)
+	}
+	a.sessions = append(a.sessions, added)
+	return token, added
+}
+
+// remove ends a session. a.mu is held.
+func (a *access) remove(i int) {
+	a.sessions[i].end()
+	a.sessions = slices.Delete(a.sessions, i, i+1)
 }
 
 // session returns the session whose token a request has, or nil.
@@ -111,25 +142,20 @@ func (a *access) session(r *http.Request) *session {
 	return nil
 }
 
-// onEnd calls f when the session of a request ends. The returned function stops that.
-func (a *access) onEnd(r *http.Request, f func()) (stop func() bool) {
-	s := a.session(r)
-	if s == nil {
-		f()
-		return func() bool { return true }
-	}
-	return context.AfterFunc(s.ended, f)
-}
-
 // end ends a session.
 func (a *access) end(ended *session) {
+	a.endWhere(func(s *session) bool { return s == ended })
+}
+
+// endWhere ends sessions.
+func (a *access) endWhere(ends func(*session) bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for i, known := range a.sessions {
-		if known == ended {
-			a.sessions = append(a.sessions[:i:i], a.sessions[i+1:]...)
-			break
+	a.sessions = slices.DeleteFunc(a.sessions, func(s *session) bool {
+		if ends(s) {
+			s.end()
+			return true
 		}
-	}
-	ended.end()
+		return false
+	})
 }

@@ -12,11 +12,15 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
+
+	"gatekit/core/identity"
+	"gatekit/transport/connect"
 )
 
 // Prefix begins the paths of the console.
@@ -43,8 +47,9 @@ const (
 
 // Options configure a Console.
 type Options struct {
-	Scope Scope        // the largest scope of a token
+	Scope Scope        // the largest scope of a token that is exchanged for a code
 	Pages []Page       // in the order of the navigation; the first is shown first
+	Login *Login       // nil: only codes open the console
 	Log   *slog.Logger // nil: nothing is logged
 }
 
@@ -74,12 +79,18 @@ type Page struct {
 type Request struct {
 	Query      url.Values // of the URL fragment
 	CanApprove bool       // the token has the scope "approve"
-	// Session names the session of the viewer in records, such as "console session 5kq2". It is not
-	// secret.
-	Session string
+	Viewer     Viewer
 	// After is the position after which Live begins: Update.After of the last update that the
 	// browser got, or the attribute data-after of the element with id="live".
 	After string
+}
+
+// Viewer identifies a person at the console. Records of approvals name the viewer.
+type Viewer struct {
+	Session string // names the session, such as "console session 5kq2ab"; it is not secret
+	// Principal is the ID of the principal who logged in. It is "" for a session that began with a
+	// code: only the user who runs Gatekit can get one.
+	Principal string
 }
 
 // Update is a change of a page's live rows.
@@ -97,8 +108,12 @@ type Console struct {
 	o       Options
 	log     *slog.Logger
 	pages   map[string]*page
-	shell   []byte
+	shell   *template.Template
+	paths   []string // that begin the paths of the console, each with a slash at its end
+	base    string   // the URL of the shell; "" without a Login
+	origin  string   // of PublicURL; "" without a Login
 	access  access
+	logins  logins
 	guard   *http.CrossOriginProtection
 	viewers chan struct{}
 	closed  chan struct{}
@@ -114,7 +129,7 @@ type page struct {
 // New returns a console. It returns an error if a template of a page is missing or wrong.
 func New(o Options) (*Console, error) {
 	c := &Console{o: o, log: o.Log, pages: map[string]*page{},
-		guard:   http.NewCrossOriginProtection(),
+		guard: http.NewCrossOriginProtection(), paths: []string{Prefix},
 		viewers: make(chan struct{}, maxViewers), closed: make(chan struct{})}
 	c.close = sync.OnceFunc(func() { close(c.closed) })
 	if c.log == nil {
@@ -128,38 +143,111 @@ func New(o Options) (*Console, error) {
 		}
 		c.pages[p.Name] = &page{p, t}
 	}
-	shell, err := template.ParseFS(files, "templates/shell.html")
+	var err error
+	if c.shell, err = template.ParseFS(files, "templates/shell.html"); err != nil {
+		return nil, fmt.Errorf("page of the console: %w", err)
+	}
+	if err := c.renderShell(io.Discard, ""); err != nil {
+		return nil, err
+	}
+	if o.Login == nil {
+		return c, nil
+	}
+	u, err := url.Parse(o.Login.PublicURL)
+	if err != nil || u.Host == "" {
+		return nil, fmt.Errorf("the public URL %q of the console is not an absolute URL",
+			o.Login.PublicURL)
+	}
+	c.origin = u.Scheme + "://" + u.Host
+	c.base = strings.TrimSuffix(o.Login.PublicURL, "/") + Prefix
+	if path := strings.TrimSuffix(u.Path, "/"); path != "" {
+		// Something before Gatekit may remove the beginning of the path, or not.
+		c.paths = append(c.paths, path+Prefix)
+	}
+	return c, c.guard.AddTrustedOrigin(c.origin)
+}
+
+// renderShell writes the shell. If the problem is not "", the shell shows it with the login.
+func (c *Console) renderShell(w io.Writer, problem string) error {
+	var issuers []string
+	if c.o.Login != nil {
+		issuers = c.o.Login.Issuers
+	}
+	err := c.shell.Execute(w, struct {
+		Pages   []Page
+		Issuers []string
+		Problem string
+	}{c.o.Pages, issuers, problem})
 	if err != nil {
-		return nil, fmt.Errorf("page of the console: %w", err)
+		return fmt.Errorf("page of the console: %w", err)
 	}
+	return nil
+}
+
+// writeShell sends the shell.
+func (c *Console) writeShell(w http.ResponseWriter, r *http.Request, status int, problem string) {
 	var b bytes.Buffer
-	if err := shell.Execute(&b, o.Pages); err != nil {
-		return nil, fmt.Errorf("page of the console: %w", err)
+	if err := c.renderShell(&b, problem); err != nil {
+		http.Error(w, "the page cannot be rendered", http.StatusInternalServerError)
+		return
 	}
-	c.shell = b.Bytes()
-	return c, nil
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Content-Length", strconv.Itoa(b.Len()))
+	w.WriteHeader(status)
+	if r.Method != http.MethodHead {
+		w.Write(b.Bytes())
+	}
+}
+
+// EndPrincipal ends the sessions of a principal, with their streams.
+func (c *Console) EndPrincipal(principal string) {
+	c.access.endWhere(func(s *session) bool {
+		return s.principal != nil && s.principal.ID() == principal
+	})
 }
 
 // Close ends all streams. It does not end the requests for pages, which are short.
 func (c *Console) Close() { c.close() }
 
-// ServeHTTP implements http.Handler.
+// rest returns the part of a path after that of the console.
+func (c *Console) rest(path string) (string, bool) {
+	for _, prefix := range c.paths {
+		if rest, ok := strings.CutPrefix(path, prefix); ok {
+			return rest, true
+		}
+	}
+	return "", false
+}
+
+// Serves reports whether a path is one of the console.
+func (c *Console) Serves(path string) bool {
+	_, ok := c.rest(path + "/") // the console without its slash, too
+	return ok
+}
+
+// ServeHTTP implements http.Handler. The caller has checked Host.
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	setHeaders(w.Header())
-	path, _ := strings.CutPrefix(r.URL.Path, Prefix)
+	path, ok := c.rest(r.URL.Path)
 	api, isAPI := strings.CutPrefix(path, "api/")
 	isGet := r.Method == http.MethodGet || r.Method == http.MethodHead
 	switch reason := c.refusal(r, isAPI); {
 	case reason != "":
-		c.log.Warn("console request refused", "reason", reason, "path", path)
+		c.recordRefusal(r, http.StatusForbidden, "", reason)
 		http.Error(w, reason, http.StatusForbidden)
 	case isAPI:
 		c.serveAPI(w, r, api)
 	case !isGet:
 		w.Header().Set("Allow", "GET, HEAD")
 		http.Error(w, "only GET and HEAD are allowed", http.StatusMethodNotAllowed)
-	case path == "":
-		serveFile(w, r, "index.html", c.shell)
+	case !ok && c.base != "":
+		redirect(w, c.base)
+	case path == "" && ok:
+		c.writeShell(w, r, http.StatusOK, "")
+	case path == loginPath && c.o.Login != nil && r.Method == http.MethodGet:
+		c.beginLogin(w, r)
+	case path == callbackPath && c.o.Login != nil && r.Method == http.MethodGet:
+		c.finishLogin(w, r)
 	case path == "console.js" || path == "console.css":
 		content, err := files.ReadFile("static/" + path)
 		if err != nil {
@@ -168,7 +256,17 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		serveFile(w, r, path, content)
 	default:
-		http.Error(w, "no such page: try /console/", http.StatusNotFound)
+		http.Error(w, "no such page: try "+Prefix, http.StatusNotFound)
+	}
+}
+
+// recordRefusal logs that a request is refused. If other machines can send requests, it also
+// records that.
+func (c *Console) recordRefusal(r *http.Request, status int, principal, reason string) {
+	c.log.Warn("console request refused", "reason", reason, "path", r.URL.Path)
+	if c.o.Login != nil {
+		c.o.Login.RecordRefusal(r, connect.Refusal{Status: status, Principal: principal,
+			Reason: "console: " + reason})
 	}
 }
 
@@ -181,14 +279,19 @@ func serveFile(w http.ResponseWriter, r *http.Request, name string, content []by
 func (c *Console) serveAPI(w http.ResponseWriter, r *http.Request, path string) {
 	if path == "session" {
 		if allowMethod(w, r, http.MethodPost) {
-			c.serveLogin(w, r)
+			c.serveSession(w, r)
 		}
 		return
 	}
 	s := c.access.session(r)
+	if s != nil && s.principal != nil && c.o.Login.Revoked(s.principal) {
+		c.access.end(s)
+		s = nil
+	}
 	if s == nil {
+		c.recordRefusal(r, http.StatusUnauthorized, "", "the token is missing or has ended")
 		w.Header().Set("WWW-Authenticate", "Bearer")
-		http.Error(w, "log in: run gatekit console", http.StatusUnauthorized)
+		http.Error(w, "log in again", http.StatusUnauthorized)
 		return
 	}
 	kind, name, _ := strings.Cut(path, "/")
@@ -212,11 +315,11 @@ func (c *Console) serveAPI(w http.ResponseWriter, r *http.Request, path string) 
 		}
 	case kind == "live" && action == "" && p.Live != nil:
 		if allowMethod(w, r, http.MethodGet) {
-			c.serveLive(w, r, p, c.request(r, s))
+			c.serveLive(w, r, p, s)
 		}
 	case kind == "do" && p.Actions[action] != nil:
 		if allowMethod(w, r, http.MethodPost) {
-			c.serveAction(w, r, p, action, c.request(r, s))
+			c.serveAction(w, r, p, action, s)
 		}
 	default:
 		http.Error(w, "no such page", http.StatusNotFound)
@@ -236,28 +339,39 @@ func (c *Console) request(r *http.Request, s *session) Request {
 	query := r.URL.Query()
 	after := query.Get("after")
 	query.Del("after")
-	return Request{Query: query, CanApprove: s.scope == ScopeApprove, Session: s.name,
-		After: after}
+	return Request{Query: query, CanApprove: s.scope == ScopeApprove, After: after,
+		Viewer: Viewer{Session: s.name, Principal: s.principal.ID()}}
 }
 
-// serveLogin exchanges a code for a token.
-func (c *Console) serveLogin(w http.ResponseWriter, r *http.Request) {
+// serveSession opens a session: for a code, or for the cookie of a finished login.
+func (c *Console) serveSession(w http.ResponseWriter, r *http.Request) {
 	form, ok := readForm(w, r)
 	if !ok {
 		return
 	}
-	token, s := c.access.exchange(form.Get("code"))
-	if s == nil {
-		c.log.Warn("console login refused: the code is wrong, expired or was used before")
-		http.Error(w, "the code is wrong, expired or was used before: run gatekit console again",
-			http.StatusForbidden)
+	var scope Scope
+	var principal *identity.Principal
+	if c.o.Login == nil {
+		scope, ok = c.access.takeCode(form.Get("code"))
+	} else if a := c.takeFinished(w, r); a != nil {
+		scope, principal = a.scope, a.principal
+	} else {
+		ok = false
+	}
+	if !ok {
+		const reason = "the login or its code is wrong, expired or was used before"
+		c.recordRefusal(r, http.StatusForbidden, "", reason)
+		http.Error(w, reason+": log in again", http.StatusForbidden)
 		return
 	}
-	c.log.Info("console session opened", "session", s.name, "scope", s.scope)
+	token, s := c.access.open(scope, principal)
+	c.log.Info("console session opened", "session", s.name, "scope", s.scope,
+		"principal", principal.ID())
 	writeJSON(w, struct {
 		Token string `json:"token"`
 		Scope Scope  `json:"scope"`
-	}{token, s.scope})
+		User  string `json:"user"`
+	}{token, s.scope, visible(principal.ID())})
 }
 
 // readForm reads the form in the body of a request.
@@ -315,10 +429,16 @@ func (p *page) render(name, parent string, data any) ([]any, error) {
 
 // serveAction runs an action of a page.
 func (c *Console) serveAction(w http.ResponseWriter, r *http.Request, p *page, action string,
-	request Request) {
+	s *session) {
+	request := c.request(r, s)
 	if !request.CanApprove {
-		http.Error(w, "this console can only read: set [admin] console = \"approve\", and run "+
-			"gatekit console again", http.StatusForbidden)
+		c.recordRefusal(r, http.StatusForbidden, s.principal.ID(), fmt.Sprintf("the session can "+
+			"only read, and asked for %q of the page %q", action, p.Name))
+		hint := `set [admin] console = "approve", and run gatekit console again`
+		if c.o.Login != nil {
+			hint = `[listen.auth.roles] "console/approve" has who may approve`
+		}
+		http.Error(w, "this console can only read: "+hint, http.StatusForbidden)
 		return
 	}
 	form, ok := readForm(w, r)
@@ -351,7 +471,7 @@ func (c *Console) serveBadges(w http.ResponseWriter, r *http.Request) {
 }
 
 // serveLive streams the rows of a page: lines of JSON.
-func (c *Console) serveLive(w http.ResponseWriter, r *http.Request, p *page, request Request) {
+func (c *Console) serveLive(w http.ResponseWriter, r *http.Request, p *page, s *session) {
 	select {
 	case c.viewers <- struct{}{}:
 		defer func() { <-c.viewers }()
@@ -362,8 +482,7 @@ func (c *Console) serveLive(w http.ResponseWriter, r *http.Request, p *page, req
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	stop := c.access.onEnd(r, cancel)
-	defer stop()
+	defer context.AfterFunc(s.ended, cancel)()
 	go func() { // ends with ctx
 		select {
 		case <-c.closed:
@@ -378,7 +497,7 @@ func (c *Console) serveLive(w http.ResponseWriter, r *http.Request, p *page, req
 	}
 	stopTicking := lines.keepAlive(ctx)
 	defer stopTicking()
-	err := p.Live(ctx, request, func(u Update) error {
+	err := p.Live(ctx, c.request(r, s), func(u Update) error {
 		line := struct {
 			Nodes   []any  `json:"nodes,omitzero"`
 			Omitted int    `json:"omitted,omitzero"`

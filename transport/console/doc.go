@@ -1,9 +1,10 @@
 // Package console serves the console: pages in a browser that show an operator what the audit log
 // holds, and let this operator approve requests and pins.
 //
-// A [Console] is an http.Handler for the paths below /console/. The admin server, which listens on
-// a loopback address, passes it these requests. The shell (one page without data, one ES module and
-// one stylesheet) is static and public. Everything else needs a token.
+// A [Console] is an http.Handler for the paths below /console/. Two listeners can have one: the
+// admin server, which listens on a loopback address, and the listener for MCP clients, with a
+// [Login]. Both check Host before. The shell (one page without data, one ES module and one
+// stylesheet) is public. Everything else needs a token.
 //
 // # Authentication
 //
@@ -14,6 +15,11 @@
 // host, so that every other server on this machine would get it. There is no token in a page, a
 // URL or a log. Codes are valid for a minute and once. Tokens are valid for eight hours and end
 // with the process.
+//
+// With a [Login], there are no codes. The shell has links to the issuers (login.go). The browser
+// gets a cookie, which binds the answer of the issuer to the browser in which the login began. When
+// the user has a role, the module exchanges the cookie for a token, once, and the cookie ends.
+// Tokens of principals are valid for an hour, and end when the principal is revoked.
 //
 // A token has the scope "read" or "approve". Only a token of the scope "approve" can run the
 // actions of pages.

@@ -37,8 +37,12 @@ func (c *Console) refusal(r *http.Request, isAPI bool) string {
 	// A link in another program or page may open the shell, which shows nothing without a token.
 	opensShell := !isAPI && r.Header.Get("Sec-Fetch-Mode") == "navigate" &&
 		r.Header.Get("Sec-Fetch-Dest") == "document"
+	ownOrigin := c.origin
+	if ownOrigin == "" { // without a Login, the console is on a loopback address
+		ownOrigin = "http://" + r.Host
+	}
 	switch origin := r.Header.Get("Origin"); {
-	case origin != "" && origin != "http://"+r.Host:
+	case origin != "" && origin != ownOrigin:
 		return "Origin " + display.Quote(origin, 200) + " is not allowed"
 	case isAPI && site != "" && site != "same-origin",
 		!isAPI && site != "" && site != "same-origin" && site != "none" && !opensShell:

@@ -21,7 +21,7 @@ type PinDecision struct {
 	Server  string
 	Item    string // PinItem.Key; "" for everything that waits of the server
 	Digest  string // of what the viewer saw: PinItem.Digest or PinServer.Digest
-	Session string // names the viewer
+	By      Viewer
 }
 
 // PinList is the state of the pins.
@@ -75,7 +75,7 @@ func PinsPage(p Pins) Page {
 	decide := func(approve bool) func(context.Context, Request, url.Values) (string, error) {
 		return func(ctx context.Context, r Request, form url.Values) (string, error) {
 			return p.Decide(ctx, PinDecision{Approve: approve, Server: form.Get("server"),
-				Item: form.Get("item"), Digest: form.Get("digest"), Session: r.Session})
+				Item: form.Get("item"), Digest: form.Get("digest"), By: r.Viewer})
 		}
 	}
 	return Page{Name: "pins", Title: "Pins", Refresh: 10 * time.Second,

@@ -13,9 +13,9 @@ type Waiting interface {
 	// Count returns the number of requests, and of servers with pins, that wait. Each viewer calls
 	// it every 15 seconds.
 	Count(ctx context.Context) int
-	// Approve approves a request once, and records that. The session names the viewer. It returns a
-	// sentence about the result.
-	Approve(ctx context.Context, id, session string) (string, error)
+	// Approve approves a request once, and records that with the viewer. It returns a sentence
+	// about the result.
+	Approve(ctx context.Context, id string, by Viewer) (string, error)
 }
 
 // WaitingList is everything that waits.
@@ -64,7 +64,7 @@ func WaitingPage(w Waiting) Page {
 		},
 		Actions: map[string]func(context.Context, Request, url.Values) (string, error){
 			"approve": func(ctx context.Context, r Request, form url.Values) (string, error) {
-				return w.Approve(ctx, form.Get("id"), r.Session)
+				return w.Approve(ctx, form.Get("id"), r.Viewer)
 			},
 		},
 	}

@@ -1,8 +1,9 @@
-// The module of the console. It exchanges the one-time code for a token, fetches pages and builds
+// The module of the console. It exchanges a one-time code or a login for a token, fetches pages and builds
 // them from trees. It has no HTML sink: all texts become text nodes.
 
 const tokenKey = "gatekit-console-token";
 const scopeKey = "gatekit-console-scope";
+const userKey = "gatekit-console-user"; // the principal who logged in; "" without a login
 const maxRows = 2000; // live rows in the page
 const maxKnown = 10_000; // keys of rows that were shown, to leave out duplicates
 const svgNamespace = "http://www.w3.org/2000/svg";
@@ -12,6 +13,7 @@ const forbidden = /^(script|style|link|meta|base|iframe|frame|object|embed|templ
 
 const main = document.getElementById("page");
 const status = document.getElementById("status");
+const loginTemplate = document.getElementById("login");
 
 let shown = ""; // the fragment of the page that is shown
 let stream = null; // AbortController of the live stream
@@ -30,10 +32,7 @@ async function api(path, options = {}) {
     credentials: "omit",
     redirect: "error",
   });
-  if (response.status === 401) {
-    sessionStorage.removeItem(tokenKey);
-    throw new LoggedOut();
-  }
+  if (response.status === 401) throw new LoggedOut();
   if (!response.ok) throw new Error((await response.text()).trim());
   return response;
 }
@@ -81,15 +80,15 @@ function say(text, isError = false) {
   }, isError ? 0 : wait);
 }
 
+// showLoggedOut forgets the token and shows how to log in.
 function showLoggedOut() {
   endStream();
+  clearTimeout(refreshTimer);
+  for (const key of [tokenKey, scopeKey, userKey]) sessionStorage.removeItem(key);
   document.body.classList.add("logged-out");
-  main.replaceChildren(
-    make("h1", "Log in"),
-    make("p", "This page needs a new login. Run this command in a terminal of this machine:"),
-    make("pre", "gatekit console"),
-  );
+  main.replaceChildren(loginTemplate.content.cloneNode(true));
   document.title = "Gatekit console";
+  say("");
 }
 
 function route() {
@@ -415,23 +414,38 @@ document.getElementById("skip").addEventListener("click", (event) => {
 addEventListener("hashchange", () => start());
 document.addEventListener("visibilitychange", () => showBadges());
 
-// login exchanges the code in the fragment for a token. It first removes the code from the address
-// bar and the history.
-async function login(code) {
+document.getElementById("log-out").addEventListener("click", async () => {
+  try {
+    await api("end", { method: "POST" });
+  } catch { /* the session has ended, or Gatekit has */ }
+  showLoggedOut();
+});
+
+// logIn exchanges the code, or the cookie of a finished login, for a token. It first removes the
+// code from the address bar and the history.
+async function logIn(code) {
   history.replaceState(null, "", location.pathname);
   const response = await fetch("api/session", { method: "POST", cache: "no-store",
-    credentials: "omit", redirect: "error", body: new URLSearchParams({ code }) });
+    credentials: code ? "omit" : "same-origin", redirect: "error",
+    body: new URLSearchParams(code ? { code } : {}) });
   if (!response.ok) throw new Error((await response.text()).trim());
   const reply = await response.json();
   sessionStorage.setItem(tokenKey, reply.token);
   sessionStorage.setItem(scopeKey, reply.scope);
+  sessionStorage.setItem(userKey, reply.user);
 }
 
 async function start() {
-  const code = /^#([A-Z2-7]{26})$/.exec(location.hash)?.[1];
-  if (code) {
+  if (loginTemplate.dataset.problem != null) { // this is the answer to a login that failed
+    history.replaceState(null, "", "./");
+    delete loginTemplate.dataset.problem;
+    showLoggedOut();
+    return;
+  }
+  const login = /^#(?:login|([A-Z2-7]{26}))$/.exec(location.hash);
+  if (login) {
     try {
-      await login(code);
+      await logIn(login[1]);
     } catch (error) {
       showLoggedOut();
       main.append(make("p", error.message, { class: "failed", role: "alert" }));
@@ -439,8 +453,9 @@ async function start() {
     }
   }
   document.body.classList.remove("logged-out");
-  document.getElementById("scope").textContent =
-    sessionStorage.getItem(scopeKey) === "approve" ? "may approve" : "read only";
+  document.getElementById("scope").textContent = [sessionStorage.getItem(userKey),
+    sessionStorage.getItem(scopeKey) === "approve" ? "may approve" : "read only",
+  ].filter(Boolean).join(" · ");
   await show();
   showBadges();
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // Start starts a browser, which ends with the test. The test is skipped if there is none.
-func Start(t *testing.T) context.Context {
+func Start(t *testing.T, more ...chromedp.ExecAllocatorOption) context.Context {
 	t.Helper()
 	peers.Installed(t, "chromium")
 	path, err := exec.LookPath("chromium")
@@ -21,7 +21,7 @@ func Start(t *testing.T) context.Context {
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path),
 		chromedp.NoSandbox, chromedp.UserDataDir(t.TempDir()))
-	ctx, cancel := chromedp.NewExecAllocator(t.Context(), options...)
+	ctx, cancel := chromedp.NewExecAllocator(t.Context(), append(options, more...)...)
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewContext(ctx)
 	t.Cleanup(cancel)

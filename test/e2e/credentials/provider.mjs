@@ -3,8 +3,9 @@
 // Runs the authorization server in the file OIDC_PROVIDER on a free loopback port. Access tokens of
 // a login are valid for SECONDS, refreshed ones for REFRESHED seconds. Everybody can log in, with any name and
 // password. The first line of stdout is the issuer. Each further line is a successful grant, a
-// revocation or a registration. The variable CONNECT is the URL of Gatekit's own pages. With JWTS,
-// access tokens are JWTs, and otherwise opaque. As an identity provider, it exchanges ID tokens for
+// revocation or a registration. The variable CONNECT is the URL of Gatekit's own pages, and CONSOLE
+// that of its console: then the groups of a user are in ID tokens, and follow the name after dots
+// (ann.secops). With JWTS, access tokens are JWTs, and otherwise opaque. As an identity provider, it exchanges ID tokens for
 // assertions (ID-JAG). With IDP, the issuer of such a provider, it takes its assertions.
 import { createPublicKey, generateKeyPairSync, randomUUID, sign, verify } from 'node:crypto'
 import { createServer } from 'node:http'
@@ -14,6 +15,8 @@ const [file, seconds, refreshed] = process.argv.slice(2)
 const { Provider, errors } = await import(pathToFileURL(file))
 
 const connect = process.env.CONNECT // the URL of Gatekit's own pages; absent if there are none
+const consolePages = process.env.CONSOLE // the URL of Gatekit's console; absent if there is none
+const own = [connect && `${connect}/login`, consolePages && `${consolePages}/callback`].filter(Boolean)
 
 const server = createServer()
 await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve))
@@ -43,10 +46,10 @@ const provider = new Provider(issuer, {
     {
       client_id: 'gatekit-connect', // Gatekit's own pages
       client_secret: 's3cret-of-connect',
-      application_type: 'native',
-      redirect_uris: connect ? [`${connect}/login`] : [],
-      response_types: connect ? ['code'] : [],
-      grant_types: connect ? ['authorization_code'] : [],
+      application_type: consolePages ? 'web' : 'native',
+      redirect_uris: own,
+      response_types: own.length > 0 ? ['code'] : [],
+      grant_types: own.length > 0 ? ['authorization_code'] : [],
     },
     ...['editor', 'admin'].map((id) => ({
       client_id: id, // a client of Gatekit
@@ -82,7 +85,11 @@ const provider = new Provider(issuer, {
   scopes: ['openid', 'offline_access', 'read', 'write'],
   pkce: { required: () => true },
   rotateRefreshToken: true,
-  findAccount: (_, id) => ({ accountId: id, claims: () => ({ sub: id }) }),
+  findAccount: (_, id) => ({
+    accountId: id,
+    claims: () => ({ sub: id, ...(consolePages && { groups: id.split('.').slice(1) }) }),
+  }),
+  ...(consolePages && { claims: { openid: ['sub', 'groups'] }, conformIdTokenClaims: false }),
   features: {
     clientIdMetadataDocument: { enabled: true, ack: 'draft-02' },
     devInteractions: { enabled: true },

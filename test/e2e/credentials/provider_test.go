@@ -90,46 +90,19 @@ func startProvider(t *testing.T, seconds int) *provider {
 // refreshed ones for another number of seconds. env is added to its environment.
 func (a authorizationServer) start(t *testing.T, seconds, refreshed int, env ...string) *provider {
 	t.Helper()
-	times := []string{fmt.Sprint(seconds), fmt.Sprint(refreshed)}
-	var cmd *exec.Cmd
-	if a == oidcProvider {
-		library := peers.Node(t).Path("oidc-provider", "lib", "index.js")
-		script := filepath.Join(peers.Top(), "test", "e2e", "credentials", "provider.mjs")
-		cmd = exec.Command("node", append([]string{script, library}, times...)...)
-	} else {
-		cmd = exec.Command(peers.OpenIDProvider(t), times...)
-	}
-	cmd.Env = append(cmd.Environ(), env...)
-	cmd.Stderr = io.Discard // warnings that it is not for production
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	lines := bufio.NewScanner(out)
 	p := &provider{t: t}
-	if lines.Scan() {
-		p.issuer = lines.Text()
+	event := func(text string) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.events = append(p.events, text)
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for lines.Scan() {
-			p.mu.Lock()
-			p.events = append(p.events, lines.Text())
-			p.mu.Unlock()
-		}
-	}()
-	t.Cleanup(func() {
-		cmd.Process.Kill()
-		<-done
-		cmd.Wait()
-	})
-	if !strings.HasPrefix(p.issuer, "http://") {
-		t.Fatalf("%s did not start, and printed %q", a, p.issuer)
+	if a == oidcProvider {
+		p.issuer = peers.OIDCProvider(t, seconds, refreshed, event, env...)
+		return p
 	}
+	cmd := exec.Command(peers.OpenIDProvider(t), fmt.Sprint(seconds), fmt.Sprint(refreshed))
+	cmd.Env = append(cmd.Environ(), env...)
+	p.issuer = peers.RunIssuer(t, cmd, event)
 	return p
 }
 

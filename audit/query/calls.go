@@ -25,6 +25,9 @@ type Options struct {
 	// ByStart returns the calls in the order of their starts, not of their ends. It is ignored with
 	// Follow. A call is out of order if more than 50,000 later calls end before it does.
 	ByStart bool
+	// Notifications and Own return notifications that passed, and Gatekit's own messages to
+	// servers, as if the filter asked for them.
+	Notifications, Own bool
 	// Idle is called when all existing records were read, with Follow only; may be nil.
 	Idle func()
 }
@@ -161,7 +164,7 @@ func (j *callJoiner) add(line []byte) error {
 // starts the call. It returns nil for a forwarded notification that belongs to no call, and for
 // Gatekit's own messages to servers, unless the filter asks for such records.
 func (j *callJoiner) callOf(r *audit.Record) *list.Element {
-	if r.Action == "own" && !j.filter.wantsOwn() {
+	if r.Action == "own" && !j.options.Own && !j.filter.WantsOwn() {
 		return nil // Gatekit's own exchange with a server
 	}
 	e := j.calls[callKey{r.Session, r.Exchange}]
@@ -196,7 +199,8 @@ func (j *callJoiner) callOf(r *audit.Record) *list.Element {
 		if request := j.withdrawn(r); request != nil {
 			return request
 		}
-		noOwnCall := (r.Action == "pass" || r.Action == "answer") && !j.filter.wantsNotifications()
+		noOwnCall := (r.Action == "pass" || r.Action == "answer") && !j.options.Notifications &&
+			!j.filter.WantsNotifications()
 		switch {
 		case e != nil && (noOwnCall || r.Method == "notifications/cancelled"):
 			return e

@@ -75,14 +75,14 @@ func (f *Filter) matchSteps(r *audit.Record) bool {
 	})
 }
 
-// wantsNotifications reports whether the filter asks for notifications that passed.
-func (f *Filter) wantsNotifications() bool {
+// WantsNotifications reports whether the filter asks for notifications that passed.
+func (f *Filter) WantsNotifications() bool {
 	return len(f.Kind) > 0 && f.Kind.match("notification") || slices.ContainsFunc(f.Method,
 		func(m string) bool { return strings.HasPrefix(m, "notifications/") })
 }
 
-// wantsOwn reports whether the filter asks for Gatekit's own messages to servers.
-func (f *Filter) wantsOwn() bool { return len(f.Action) > 0 && f.Action.match("own") }
+// WantsOwn reports whether the filter asks for Gatekit's own messages to servers.
+func (f *Filter) WantsOwn() bool { return len(f.Action) > 0 && f.Action.match("own") }
 
 func recordKind(r *audit.Record) string {
 	if r.IsEvent() {

@@ -9,7 +9,7 @@ import (
 func consolePages(g *gateway, c *config.Config) []console.Page {
 	activity := &activityReader{file: c.Audit.File, committed: g.committed}
 	return []console.Page{
-		console.TrafficPage(&consoleTraffic{file: c.Audit.File, committed: g.committed}),
+		console.TrafficPage(newConsoleTraffic(c.Audit.File, g.committed)),
 		console.RecordPage(newConsoleRecords(g, c.Audit.File)),
 		console.WaitingPage(&consoleWaiting{g}),
 		console.ServersPage(&consoleServers{g, activity}),

@@ -7,12 +7,10 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"sync/atomic"
-	"time"
+	"sync"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"golang.org/x/time/rate"
 
 	"gatekit/audit"
 	"gatekit/audit/query"
@@ -26,23 +24,21 @@ const (
 	consoleLongest = 5_000  // records after the list that are searched for the ends of its calls
 )
 
-// Bounds of the calls that a viewer follows. They bound the costs of the viewers, whatever the
-// traffic is. Reading a record and rendering its line costs about the same for each viewer, so
-// the viewers share the bounds of a few.
-const (
-	followShared  = 4 // viewers that have the bounds below; more viewers share those of four
-	followPoll    = 500 * time.Millisecond
-	followRecords = 100   // records that are read in a second, on average
-	followBurst   = 1_000 // records that are read at once after a quiet time
-	// records before the last one that are read again after an interruption; the viewers share them
-	followOverlap = 2_000
-)
-
 // consoleTraffic implements console.Traffic.
 type consoleTraffic struct {
 	file      string        // of the audit log
 	committed func() uint64 // seq of the last record that may be read
-	viewers   atomic.Int64  // calls of Follow that have not returned
+
+	mu    sync.Mutex
+	tails map[tailKind]*trafficTail
+}
+
+// tailKind has the messages that viewers follow only if their filter asks for them.
+type tailKind struct{ notifications, own bool }
+
+func newConsoleTraffic(file string, committed func() uint64) *consoleTraffic {
+	return &consoleTraffic{file: file, committed: committed,
+		tails: map[tailKind]*trafficTail{}}
 }
 
 // Calls implements console.Traffic.
@@ -80,98 +76,26 @@ func (t *consoleTraffic) Calls(ctx context.Context, expression string,
 	return list, nil
 }
 
-// Follow implements console.Traffic. Each viewer reads the log by itself, so following costs
-// nothing when nobody looks. The more viewers there are, the more records each of them skips.
+// Follow implements console.Traffic. All viewers share a reader of the log.
 func (t *consoleTraffic) Follow(ctx context.Context, expression string, after uint64,
 	send func(console.NewCalls) error) error {
 	filter, _, err := parseFilter(expression)
 	if err != nil {
 		return err
 	}
-	viewers := t.viewers.Add(1)
-	defer t.viewers.Add(-1)
-	after = min(after, t.committed())
-	// The calls that are open now began before. They are read again from their beginning.
-	overlap := max(followOverlap/uint64(viewers), followRecords)
-	from := after + 1 - min(after, overlap)
-	skipped := uint64(0)
-	if now := t.committed(); now > after+overlap { // after a long interruption
-		from = now - followRecords + 1
-		skipped = from - after - 1
-	}
-	allowance := rate.NewLimiter(followRecords, followBurst)
-	for ctx.Err() == nil {
-		t.shareAllowance(allowance)
-		through, err := t.followFrom(ctx, filter, from, skipped, allowance, send)
-		if err != nil {
-			return err
-		}
-		from, skipped = through+1, 0
-		if now := t.committed(); ctx.Err() == nil && now > through {
-			allowed := uint64(max(1, allowance.Tokens()))
-			from = max(from, now-min(now, allowed)+1)
-			skipped = from - through - 1
-			allowance.AllowN(time.Now(), int(now-from+1))
-		}
-	}
-	return nil
+	return t.tail(filter).follow(ctx, filter, after, send)
 }
 
-// shareAllowance sets the allowance of one viewer to its share.
-func (t *consoleTraffic) shareAllowance(allowance *rate.Limiter) {
-	viewers := max(int(t.viewers.Load()), followShared)
-	allowance.SetLimit(rate.Limit(followRecords*followShared) / rate.Limit(viewers))
-	allowance.SetBurst(followBurst * followShared / viewers)
-}
-
-// followFrom sends calls until the records are written faster than they are read. It returns the
-// seq of the last record that it has read.
-func (t *consoleTraffic) followFrom(ctx context.Context, filter *query.Filter, from,
-	skipped uint64, allowance *rate.Limiter,
-	send func(console.NewCalls) error) (through uint64, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	through = t.committed()
-	reader := &audit.Reader{File: t.file, From: from, Seek: true, Poll: followPoll,
-		Limit: func() uint64 {
-			t.shareAllowance(allowance)
-			now := t.committed()
-			if allowance.AllowN(time.Now(), int(now-through)) {
-				through = now
-			} else {
-				cancel()
-			}
-			return through
-		}}
-	calls := []*query.Call{}
-	flush := func() error {
-		if len(calls) == 0 && skipped == 0 {
-			return nil
-		}
-		err := send(console.NewCalls{Calls: calls, Skipped: skipped, Through: through})
-		calls, skipped = nil, 0
-		return err
+// tail returns the reader for viewers with a filter: there are four, at most.
+func (t *consoleTraffic) tail(filter *query.Filter) *trafficTail {
+	wants := tailKind{filter.WantsNotifications(), filter.WantsOwn()}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.tails[wants] == nil {
+		t.tails[wants] = &trafficTail{file: t.file, committed: t.committed,
+			options: query.Options{Notifications: wants.notifications, Own: wants.own}}
 	}
-	for c, callErr := range query.Calls(ctx, reader, filter, query.Options{Follow: true,
-		KeepRecords: true, Idle: func() {
-			if err == nil {
-				if err = flush(); err != nil {
-					cancel()
-				}
-			}
-		}}) {
-		if callErr != nil {
-			return through, callErr
-		}
-		// The beginning of the call was skipped.
-		if c.Kind != "response" && c.Kind != "error" {
-			calls = append(calls, c)
-		}
-	}
-	if err == nil {
-		err = flush()
-	}
-	return through, err
+	return t.tails[wants]
 }
 
 // between returns the calls that begin with one of the records from first to before end, newest

@@ -3,7 +3,8 @@ package main
 import (
 	"context"
 	"path/filepath"
-	"sync/atomic"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,18 +15,28 @@ import (
 	"gatekit/transport/console"
 )
 
-// The 32 viewers together get no more lines than a few viewers alone, and each still gets some.
-func TestViewersShareTheRecordsThatAreRead(t *testing.T) {
-	const start, perSecond, seconds = 5_000, 1_000, 10
-	file := filepath.Join(t.TempDir(), "audit.jsonl")
+const (
+	tailStart     = 5_000 // records when the viewers come
+	tailPerSecond = 1_000
+	tailSeconds   = 10
+)
+
+// writeTailLog writes a log of refused requests, each of which is a call. Every tenth is of the
+// tool "rare".
+func writeTailLog(t *testing.T) (file string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "audit.jsonl")
 	l, err := audit.Open(audit.Options{File: file, Durability: audit.DurabilityAsync,
 		QueueBytes: 64 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range start + (seconds+1)*perSecond {
+	for i := range tailStart + (tailSeconds+1)*tailPerSecond {
 		m := &mcp.Message{Direction: mcp.ToServer, Kind: mcp.Request, Method: "tools/call",
 			Name: "echo", Server: "box"}
+		if i%10 == 0 {
+			m.Name = "rare"
+		}
 		if _, err := l.Record(t.Context(), pipeline.Outcome{Time: time.Now(), Before: m,
 			Action: "deny"}); err != nil {
 			t.Fatal(err)
@@ -34,41 +45,141 @@ func TestViewersShareTheRecordsThatAreRead(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	follow := func(viewers int) (total, least int64) {
-		sent := make([]atomic.Int64, viewers)
-		synctest.Test(t, func(t *testing.T) {
-			began := time.Now()
-			traffic := &consoleTraffic{file: file, committed: func() uint64 {
-				return start + uint64(time.Since(began).Seconds()*perSecond)
-			}}
-			ctx, cancel := context.WithTimeout(t.Context(), seconds*time.Second)
-			defer cancel()
+	return file
+}
+
+// followed is what one viewer got.
+type followed struct {
+	mu      sync.Mutex
+	calls   []*console.LiveCall
+	skipped uint64
+	through uint64
+}
+
+func (f *followed) add(n console.NewCalls) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls = append(f.calls, n.Calls...)
+	f.skipped += n.Skipped
+	f.through = n.Through
+	return nil
+}
+
+// followTail calls follow in a bubble with a log that grows. The test fails if a goroutine is left.
+func followTail(t *testing.T, file string, follow func(ctx context.Context, c *consoleTraffic)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), tailSeconds*time.Second)
+		defer cancel()
+		follow(ctx, newConsoleTraffic(file, func() uint64 {
+			return tailStart + uint64(time.Since(began).Seconds()*tailPerSecond)
+		}))
+	})
+}
+
+// 32 viewers get the same calls, each of which exists once, and as many as one viewer alone.
+func TestViewersShareTheRecordsThatAreRead(t *testing.T) {
+	file := writeTailLog(t)
+	got := make([]followed, 33) // the first is alone
+	for _, viewers := range [][]followed{got[:1], got[1:]} {
+		followTail(t, file, func(ctx context.Context, c *consoleTraffic) {
+			var running sync.WaitGroup
 			for i := range viewers {
-				go traffic.Follow(ctx, "", start, func(n console.NewCalls) error {
-					sent[i].Add(int64(len(n.Calls)))
-					return nil
-				})
+				running.Go(func() { c.Follow(ctx, "", tailStart, viewers[i].add) })
 			}
-			<-ctx.Done()
-			synctest.Wait()
+			running.Wait()
 		})
-		least = sent[0].Load()
-		for i := range sent {
-			total += sent[i].Load()
-			least = min(least, sent[i].Load())
+	}
+	alone := &got[0]
+	if n := len(alone.calls); n < tailSeconds*followRecords/2 ||
+		n > tailSeconds*followRecords+followBurst {
+		t.Errorf("a viewer alone got %d calls", n)
+	}
+	for i := range got {
+		g := &got[i]
+		if len(g.calls) < len(alone.calls)*9/10 || i > 0 && !slices.Equal(g.calls, got[1].calls) {
+			t.Errorf("viewer %d got %d calls, or other ones than the others", i, len(g.calls))
 		}
-		return total, least
+		if all := uint64(len(g.calls)) + g.skipped; all != g.through-tailStart {
+			t.Errorf("viewer %d got %d calls, and %d were skipped, of %d", i, len(g.calls),
+				g.skipped, g.through-tailStart)
+		}
 	}
-	alone, _ := follow(1)
-	together, least := follow(32)
-	if alone < seconds*followRecords/2 {
-		t.Errorf("a viewer alone got %d calls", alone)
+}
+
+// A viewer who takes nothing for five seconds holds up nobody, and then learns how many records
+// were left out.
+func TestSlowViewerSkips(t *testing.T) {
+	var slow, other followed
+	followTail(t, writeTailLog(t), func(ctx context.Context, c *consoleTraffic) {
+		var running sync.WaitGroup
+		blocked := time.Now().Add(5 * time.Second)
+		running.Go(func() {
+			c.Follow(ctx, "", tailStart, func(n console.NewCalls) error {
+				time.Sleep(time.Until(blocked))
+				return slow.add(n)
+			})
+		})
+		running.Go(func() { c.Follow(ctx, "", tailStart, other.add) })
+		time.Sleep(4 * time.Second)
+		if n := len(other.calls); n < 200 {
+			t.Errorf("the other viewer got %d calls while one was slow", n)
+		}
+		running.Wait()
+	})
+	if slow.skipped == 0 || slow.through != other.through {
+		t.Errorf("the slow viewer skipped %d records and is at %d, the other one at %d",
+			slow.skipped, slow.through, other.through)
 	}
-	if together > 2*followShared*alone {
-		t.Errorf("32 viewers got %d calls, one alone got %d", together, alone)
+	if all := uint64(len(slow.calls)) + slow.skipped; all != slow.through-tailStart {
+		t.Errorf("the slow viewer got %d calls and skipped %d records of %d", len(slow.calls),
+			slow.skipped, slow.through-tailStart)
 	}
-	if least < seconds {
-		t.Errorf("a viewer of 32 got %d calls in %d s", least, seconds)
+}
+
+// Viewers with different filters share the reader, and each gets its own calls.
+func TestViewersHaveTheirOwnFilters(t *testing.T) {
+	var all, rare, late followed
+	followTail(t, writeTailLog(t), func(ctx context.Context, c *consoleTraffic) {
+		var running sync.WaitGroup
+		running.Go(func() { c.Follow(ctx, "", tailStart, all.add) })
+		running.Go(func() { c.Follow(ctx, "--tool rare", tailStart, rare.add) })
+		time.Sleep(9 * time.Second)
+		running.Go(func() { c.Follow(ctx, "", tailStart+9*tailPerSecond, late.add) })
+		running.Wait()
+	})
+	n := len(rare.calls)
+	if n < len(all.calls)/20 || n > len(all.calls)/5 {
+		t.Errorf("the viewer of one tool in ten got %d calls of %d", n, len(all.calls))
 	}
-	t.Logf("one viewer got %d calls; 32 viewers got %d, at least %d each", alone, together, least)
+	for _, c := range rare.calls {
+		if !slices.Contains(all.calls, c) {
+			t.Fatal("the viewers got different copies of a call")
+		}
+	}
+	if n := len(late.calls); n == 0 || n > 2*followRecords {
+		t.Errorf("a viewer who came a second before the end got %d calls", n)
+	}
+}
+
+// What is kept for slow viewers is bounded, however many calls a batch has.
+func TestKeptBatchesAreBounded(t *testing.T) {
+	r := &tailRun{changed: make(chan struct{})}
+	for i := range 100 {
+		r.add(tailBatch{from: uint64(i + 1), through: uint64(i + 1), records: 90,
+			calls: make([]*console.LiveCall, 30)})
+	}
+	batches, next, _, _ := r.since(0)
+	if n := len(batches); n == 0 || n*30 > followKeptCalls || next != 100 ||
+		batches[n-1].through != 100 {
+		t.Errorf("%d batches with 30 calls are kept, and the next one is %d", n, next)
+	}
+	r.add(tailBatch{from: 101, through: 101, records: followKeptRecords + 1})
+	if batches, _, _, _ = r.since(0); len(batches) != 1 {
+		t.Errorf("%d batches are kept with one that has too many records, want 1", len(batches))
+	}
+	if batches, _, _, _ = r.since(101); len(batches) != 0 {
+		t.Errorf("a viewer who has everything got %d batches", len(batches))
+	}
 }

@@ -189,7 +189,8 @@ func checkConfig(t *testing.T, toml string, rego ...string) error {
 		toml = "[server.files]\ncommand = \"x\"\n" + toml
 	}
 	for name, text := range map[string]string{"gatekit.toml": toml,
-		"block.rego": strings.Join(rego, "\n"), "policies/own.rego": "package gatekit.own\n"} {
+		"block.rego": strings.Join(rego, "\n"), "policies/own.rego": "package gatekit.own\n",
+		"connect.secret": "x"} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700); err != nil {
 			t.Fatal(err)
 		}

@@ -95,7 +95,7 @@ type Viewer struct {
 
 // Update is a change of a page's live rows.
 type Update struct {
-	Rows    any    // data of the template "rows" of the page; nil for none
+	Rows    []*Row // newest first
 	Omitted int    // records that were left out because there were too many
 	After   string // the position of the update
 }
@@ -359,9 +359,12 @@ func (c *Console) serveSession(w http.ResponseWriter, r *http.Request) {
 		ok = false
 	}
 	if !ok {
-		const reason = "the login or its code is wrong, expired or was used before"
+		reason, hint := "the code is wrong, expired or was used before", "run gatekit console again"
+		if c.o.Login != nil {
+			reason, hint = "the login has expired or was used before", "log in again"
+		}
 		c.recordRefusal(r, http.StatusForbidden, "", reason)
-		http.Error(w, reason+": log in again", http.StatusForbidden)
+		http.Error(w, reason+": "+hint, http.StatusForbidden)
 		return
 	}
 	token, s := c.access.open(scope, principal)
@@ -468,114 +471,6 @@ func (c *Console) serveBadges(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	writeJSON(w, badges)
-}
-
-// serveLive streams the rows of a page: lines of JSON.
-func (c *Console) serveLive(w http.ResponseWriter, r *http.Request, p *page, s *session) {
-	select {
-	case c.viewers <- struct{}{}:
-		defer func() { <-c.viewers }()
-	default:
-		http.Error(w, fmt.Sprintf("%d viewers are watching already", maxViewers),
-			http.StatusServiceUnavailable)
-		return
-	}
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
-	defer context.AfterFunc(s.ended, cancel)()
-	go func() { // ends with ctx
-		select {
-		case <-c.closed:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	w.Header().Set("Content-Type", "application/x-ndjson")
-	lines := &lineWriter{w: w, control: http.NewResponseController(w), last: time.Now()}
-	if lines.send(struct{}{}) != nil {
-		return
-	}
-	stopTicking := lines.keepAlive(ctx)
-	defer stopTicking()
-	err := p.Live(ctx, c.request(r, s), func(u Update) error {
-		line := struct {
-			Nodes   []any  `json:"nodes,omitzero"`
-			Omitted int    `json:"omitted,omitzero"`
-			After   string `json:"after,omitzero"`
-		}{Omitted: u.Omitted, After: u.After}
-		if u.Rows != nil {
-			nodes, err := p.render("rows", "tbody", u.Rows)
-			if err != nil {
-				return err
-			}
-			line.Nodes = nodes
-		}
-		return lines.send(line)
-	})
-	if err != nil && ctx.Err() == nil {
-		lines.send(struct {
-			Error string `json:"error"`
-		}{visible(err.Error())})
-	}
-}
-
-// lineWriter writes lines of JSON and flushes each. It is safe for concurrent use.
-type lineWriter struct {
-	control *http.ResponseController
-
-	mu   sync.Mutex
-	w    http.ResponseWriter
-	last time.Time // when the last line was sent
-	err  error     // of the last line; nothing is written after it
-}
-
-func (l *lineWriter) send(line any) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.err != nil {
-		return l.err
-	}
-	b, err := json.Marshal(line, json.Deterministic(true))
-	if err != nil {
-		return err
-	}
-	l.last = time.Now()
-	if l.err = l.control.SetWriteDeadline(l.last.Add(sendTimeout)); l.err != nil {
-		return l.err
-	}
-	// The connection stays open for hours, longer than the server allows for a request.
-	if l.err = l.control.SetReadDeadline(time.Time{}); l.err != nil {
-		return l.err
-	}
-	if _, l.err = l.w.Write(append(b, '\n')); l.err == nil {
-		l.err = l.control.Flush()
-	}
-	return l.err
-}
-
-// keepAlive sends an empty line when no other line was sent for a while, so that both sides notice
-// a broken connection. The returned function waits until no line will be sent.
-func (l *lineWriter) keepAlive(ctx context.Context) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	running.Go(func() {
-		t := time.NewTicker(keepAlive)
-		defer t.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-t.C:
-				l.mu.Lock()
-				idle := time.Since(l.last) >= keepAlive/2
-				l.mu.Unlock()
-				if idle {
-					l.send(struct{}{})
-				}
-			}
-		}
-	})
-	return func() { cancel(); running.Wait() }
 }
 
 func writeJSON(w http.ResponseWriter, value any) {

@@ -30,7 +30,11 @@ func (f fakeTraffic) Calls(_ context.Context, filter string, _ uint64) (*console
 
 func (f fakeTraffic) Follow(ctx context.Context, _ string, _ uint64,
 	send func(console.NewCalls) error) error {
-	if err := send(console.NewCalls{Calls: f.calls, Skipped: 7, Through: 9}); err != nil {
+	var live []*console.LiveCall
+	for _, c := range f.calls {
+		live = append(live, console.NewLiveCall(c))
+	}
+	if err := send(console.NewCalls{Calls: live, Skipped: 7, Through: 9}); err != nil {
 		return err
 	}
 	<-ctx.Done()

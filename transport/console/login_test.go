@@ -239,12 +239,12 @@ func TestLoginsAreRefused(t *testing.T) {
 			503, ""},
 		{"a session before the answer", nil, func(v *visitor) int {
 			return v.send("POST", sessionAPI).Code
-		}, 403, " console: the login or its code is wrong, expired or was used before"},
+		}, 403, " console: the login has expired or was used before"},
 		{"a session without the cookie", nil, func(v *visitor) int {
 			v.send("GET", callback("ann.ops", "ann.ops"))
 			v.cookie = nil
 			return v.send("POST", sessionAPI).Code
-		}, 403, " console: the login or its code is wrong, expired or was used before"},
+		}, 403, " console: the login has expired or was used before"},
 		{"a session that another site asks for", nil, func(v *visitor) int {
 			v.send("GET", callback("ann.ops", "ann.ops"))
 			return v.send("POST", sessionAPI, "Origin: https://evil.example").Code
@@ -255,7 +255,7 @@ func TestLoginsAreRefused(t *testing.T) {
 			v.send("POST", sessionAPI)
 			v.cookie = cookie
 			return v.send("POST", sessionAPI).Code
-		}, 403, " console: the login or its code is wrong, expired or was used before"},
+		}, 403, " console: the login has expired or was used before"},
 		{"a login with POST", nil, func(v *visitor) int { return v.send("POST", beginPath).Code },
 			405, ""},
 	} {

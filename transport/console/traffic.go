@@ -17,12 +17,11 @@ import (
 type Traffic interface {
 	// Calls returns the calls that a filter selects, newest first. Filter is an expression such as
 	// "--server github --action deny", as "gatekit audit show" takes it; if it is wrong, the error
-	// is a FilterError. If before is not 0, the
-	// calls begin with records before the record before.
+	// is a FilterError. If before is not 0, the calls begin with records before the record before.
 	Calls(ctx context.Context, filter string, before uint64) (*CallList, error)
 	// Follow calls send with the calls that end after the record after was written, until ctx ends
 	// or send fails. It may send calls again that ended shortly before. When records are written
-	// faster than it reads, it skips the older ones and counts them.
+	// faster than it reads, or send takes too long, it skips the older ones and counts them.
 	Follow(ctx context.Context, filter string, after uint64, send func(NewCalls) error) error
 }
 
@@ -36,9 +35,54 @@ func (e *FilterError) Unwrap() error { return e.Err }
 
 // NewCalls are calls that have ended since the last NewCalls.
 type NewCalls struct {
-	Calls   []*query.Call // in the order of their ends, with their records
-	Skipped uint64        // records that were not read because there were too many
-	Through uint64        // seq of the last record that was read
+	Calls   []*LiveCall // in the order of their ends
+	Skipped uint64      // records that were not read because there were too many
+	Through uint64      // seq of the last record that was read
+}
+
+// LiveCall is a call that has ended. Viewers share it: its row is rendered once for all of them.
+type LiveCall struct {
+	call *query.Call
+	row  *Row
+}
+
+// NewLiveCall returns a LiveCall. It removes the lines and the bodies of the records, so that the
+// caller can keep many calls. Nobody else may use the call.
+func NewLiveCall(c *query.Call) *LiveCall {
+	if c.Decision != nil {
+		clearTexts(c.Decision)
+	}
+	for i := range c.Records {
+		clearTexts(&c.Records[i])
+	}
+	return &LiveCall{call: c, row: NewRow(func() any { return trafficRows([]*query.Call{c}) })}
+}
+
+func clearTexts(r *audit.Record) {
+	r.Line = nil
+	for _, b := range []*audit.Body{r.Before, r.After} {
+		if b != nil {
+			b.Body = nil
+		}
+	}
+}
+
+// LastSeq returns the seq of the last record of the call that is known.
+func (c *LiveCall) LastSeq() uint64 {
+	if n := len(c.call.Records); n > 0 {
+		return c.call.Records[n-1].Seq
+	}
+	return c.call.FirstSeq
+}
+
+// IsSelected reports whether a filter selects one of the records of the call.
+func (c *LiveCall) IsSelected(f *query.Filter) bool {
+	for i := range c.call.Records {
+		if f.Match(&c.call.Records[i]) {
+			return true
+		}
+	}
+	return false
 }
 
 // CallList is a part of the calls of a log.
@@ -72,10 +116,8 @@ func TrafficPage(t Traffic) Page {
 			after, _ := strconv.ParseUint(r.After, 10, 64)
 			return t.Follow(ctx, r.Query.Get("filter"), after, func(n NewCalls) error {
 				u := Update{Omitted: int(n.Skipped), After: strconv.FormatUint(n.Through, 10)}
-				if len(n.Calls) > 0 {
-					rows := trafficRows(n.Calls)
-					slices.Reverse(rows)
-					u.Rows = rows
+				for _, c := range slices.Backward(n.Calls) {
+					u.Rows = append(u.Rows, c.row)
 				}
 				return send(u)
 			})

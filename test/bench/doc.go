@@ -9,6 +9,7 @@
 //	go run ./test/bench -parts audit -routes http-http -sizes 1KiB
 //	go run ./test/bench -parts telemetry -routes http-http
 //	go run ./test/bench -parts authentication -routes http-http -sizes 1KiB -rounds 10 -for 1s
+//	go run ./test/bench -parts viewers -sizes 1KiB -rounds 10 -for 5s
 //	go run ./test/bench -parts start -server "node server.js"
 //	go run ./test/bench -parts calls -sizes 64KiB -workers 32 -profile /tmp/prof
 //	go run ./test/bench -parts calls -sizes 64KiB -bodies none
@@ -77,6 +78,10 @@
 //
 // The part principals measures the memory that Gatekit keeps for a principal after one call, when
 // the client has closed its connection.
+//
+// The part viewers compares a Gatekit while viewers of its console follow the traffic with the same
+// process without viewers. The calls come at a fixed rate (-rate), and each has two records. Each
+// round has four turns: without viewers, twice with them, and without.
 //
 // The part start starts a stdio server alone and behind gatekit wrap, in turns, and measures the
 // time until the answer to initialize. cpu is the processor time of the started process itself

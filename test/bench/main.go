@@ -74,6 +74,7 @@ type plan struct {
 	calls                   int           // in the part memory
 	sessions                int           // idle clients in the parts sessions and principals
 	starts                  int           // in the part start
+	viewedRate              int           // calls per second in the part viewers
 	server                  string        // command of the server in the part start
 	gatekit, profile        string        // path of the binary to measure; folder for profiles
 	bodies                  string        // setting "bodies" of the audit log
@@ -84,7 +85,7 @@ func newPlan() plan {
 	return plan{
 		parts: listFlag[string]{"calls", "bridge", "list", "definitions", "memory", "sessions",
 			"plugins", "policies", "audit", "telemetry", "authentication", "principals",
-			"start"},
+			"viewers", "start"},
 		targets:        targetNames,
 		routes:         listFlag[route]{httpHTTP, httpStdio, stdioStdio},
 		eras:           listFlag[era]{legacy, modern},
@@ -95,6 +96,7 @@ func newPlan() plan {
 		calls:          10_000,
 		sessions:       400,
 		starts:         40,
+		viewedRate:     5000,
 		servers:        10,
 		toolsPerServer: 100,
 		bodies:         "digest",
@@ -115,6 +117,7 @@ func (p *plan) addFlags(f *flag.FlagSet) {
 	f.IntVar(&p.calls, "calls", p.calls, "number of calls of each size before memory is measured")
 	f.IntVar(&p.sessions, "sessions", p.sessions, "number of idle sessions, and of idle principals")
 	f.IntVar(&p.starts, "starts", p.starts, "number of starts in the part start")
+	f.IntVar(&p.viewedRate, "rate", p.viewedRate, "calls per second in the part viewers")
 	f.StringVar(&p.server, "server", "",
 		"`command` of the stdio server in the part start; by default the backend")
 	f.StringVar(&p.gatekit, "gatekit", "",
@@ -174,12 +177,14 @@ func (p *plan) run(out report) (err error) {
 			err = p.measureAuthentication(s, out)
 		case "principals":
 			err = p.measurePrincipals(s, out)
+		case "viewers":
+			err = p.measureViewers(s, out)
 		case "start":
 			err = p.measureStarts(s, out)
 		default:
 			err = fmt.Errorf("-parts: unknown part %q, want calls, bridge, list, "+
 				"definitions, memory, sessions, plugins, policies, audit, telemetry, "+
-				"authentication or start", part)
+				"authentication, principals, viewers or start", part)
 		}
 		if err != nil {
 			return err

@@ -25,7 +25,8 @@ type variant struct {
 	auditKeys string // keys of [audit]
 	// keys of [listen], and the client's bearer token; only for routes with an HTTP client
 	listenKeys, token string
-	unlogged          bool // this Gatekit is built to record no message
+	unlogged          bool     // this Gatekit is built to record no message
+	env               []string // KEY=VALUE of its environment
 }
 
 // baseline is the name of the variant that all other variants are compared with.

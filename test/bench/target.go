@@ -32,6 +32,7 @@ type target struct {
 	client  client
 	proxy   *process       // nil for the direct connection
 	tool    string         // the exposed name of the echo tool
+	config  string         // file of Gatekit's configuration; "" for other proxies
 	closers []func() error // in the order of opening; close calls them in reverse
 }
 
@@ -206,11 +207,11 @@ func (s setup) openGatekit(t *target, backend string, serverEra era, v variant) 
 	if v.unlogged {
 		binary = s.unloggedGatekit
 	}
-	p, err := startProcess([]string{binary, "run", "--config", file})
+	p, err := startProcess([]string{binary, "run", "--config", file}, v.env...)
 	if err != nil {
 		return err
 	}
-	t.proxy, t.closers = p, append(t.closers, p.stop)
+	t.proxy, t.config, t.closers = p, file, append(t.closers, p.stop)
 	if s.hasProfiler {
 		t.closers = append(t.closers, p.writeProfiles)
 	}

@@ -48,7 +48,7 @@ func writeTailLog(t *testing.T) (file string) {
 	return file
 }
 
-// followed is what one viewer got.
+// followed collects the updates of one viewer.
 type followed struct {
 	mu      sync.Mutex
 	calls   []*console.LiveCall

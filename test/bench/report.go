@@ -126,8 +126,8 @@ func (r report) viewersHeader(rounds int, length time.Duration, rate int) {
 func (r report) viewersRow(viewers int, c comparison) {
 	added, low, high := c.addedCPU(1)
 	percent := func(d time.Duration) float64 { return 100 * float64(d) / float64(c.cpu(0)) }
-	r.printLine("%8d | %7.0f %7.0f | %8.1f %9.2f [%.2f, %.2f], %+.2f %% [%+.2f, %+.2f]", viewers,
-		c.rate(0), c.rate(1), microseconds(c.cpu(0)), microseconds(added), microseconds(low),
+	r.printLine("%8d | %7.0f %7.0f | %8.1f %9.2f [%.2f, %.2f], %+.2f %% [%+.2f, %+.2f]",
+		viewers, c.rate(0), c.rate(1), microseconds(c.cpu(0)), microseconds(added), microseconds(low),
 		microseconds(high), percent(added), percent(low), percent(high))
 }
 

@@ -83,19 +83,9 @@ func (p *plan) measureWith(t *target, admin, token string, viewers int) (measure
 	defer reading.Wait()
 	defer cancel()
 	for range viewers {
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+admin+
-			"/console/api/live/traffic?after=18446744073709551615", nil) // from now on
+		answer, err := openViewer(ctx, admin, token)
 		if err != nil {
 			return measurement{}, err
-		}
-		r.Header.Set("Authorization", "Bearer "+token)
-		answer, err := http.DefaultClient.Do(r)
-		if err != nil {
-			return measurement{}, err
-		}
-		if answer.StatusCode != http.StatusOK {
-			answer.Body.Close()
-			return measurement{}, fmt.Errorf("viewer of the console: %s", answer.Status)
 		}
 		reading.Go(func() {
 			defer answer.Body.Close()
@@ -106,6 +96,27 @@ func (p *plan) measureWith(t *target, admin, token string, viewers int) (measure
 		return measurement{}, err
 	}
 	return p.measureTurn(t, viewersWorkers, p.length)
+}
+
+// openViewer opens the stream of a viewer. It waits for Gatekit to notice that the viewers of the
+// turn before have left.
+func openViewer(ctx context.Context, admin, token string) (*http.Response, error) {
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+admin+
+			"/console/api/live/traffic?after=18446744073709551615", nil) // from now on
+		if err != nil {
+			return nil, err
+		}
+		r.Header.Set("Authorization", "Bearer "+token)
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil || answer.StatusCode == http.StatusOK {
+			return answer, err
+		}
+		answer.Body.Close()
+		if answer.StatusCode != http.StatusServiceUnavailable || time.Now().After(deadline) {
+			return nil, fmt.Errorf("viewer of the console: %s", answer.Status)
+		}
+	}
 }
 
 // measureTurn calls the tool at the rate of the plan, and returns the processor time of the proxy.

@@ -62,7 +62,8 @@
 //   - A row with data-href opens this link on Enter or a click, and j and k move between such rows.
 //   - An element that keeps the focus when the page is fetched again has an id.
 //   - The element with id="live" gets the rows of Live, newest first.
-//   - The functions ago, bytes, clock, day, duration, join and visible format values.
+//   - The functions ago, bytes, clip, clock, day, duration, fraction, join, remaining and visible
+//     format values.
 //   - Attributes style and on… are not allowed: use the classes of static/console.css. SVG is
 //     allowed. Other elements and attributes are added to the lists in tree.go.
 package console

@@ -17,7 +17,8 @@ var functions = template.FuncMap{
 	"ago":      func(t time.Time) string { return ago(time.Since(t)) },
 	"bytes":    byteSize,
 	"clip":     func(text string) string { return display.Clip(text, maxShownText) },
-	"clock":    func(t time.Time) string { return t.UTC().Format("15:04:05.000") },
+	"clock":    func(t time.Time) string { return t.UTC().Format("15:04:05") },
+	"fraction": func(t time.Time) string { return t.UTC().Format(".000") },
 	"day":      func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") },
 	"duration": shortDuration,
 	"join": func(between string, texts []string) string {

@@ -32,19 +32,26 @@ type axis struct{ X1, Y1, X2, Y2 float64 }
 
 // Sizes of plots.
 const (
-	plotWidth    = 640
+	plotWidth    = 440 // so that the labels can be read in a narrow window
 	barHeight    = 14
 	barGap       = 6
-	labelWidth   = 200
-	valueWidth   = 90
-	maxBarLabel  = 28 // bytes
+	labelWidth   = 140
+	valueWidth   = 70
+	maxBarLabel  = 20 // bytes
 	columnHeight = 120
 )
 
+// minColumns is the number of steps of time from which on a plot shows more than its figures do.
+const minColumns = 3
+
 // plotTimeline plots the calls by time as columns; refused and failed calls are their lower parts.
+// With few steps, the plot has no bars.
 func plotTimeline(t *Timeline) plot {
 	p := plot{Title: fmt.Sprintf("Calls by time, in steps of %s", span(t.Width)), Width: plotWidth,
 		Height: columnHeight + 40}
+	if len(t.Buckets) < minColumns {
+		return p
+	}
 	highest := 1
 	for _, b := range t.Buckets {
 		highest = max(highest, b.Calls)

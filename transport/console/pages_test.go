@@ -28,7 +28,9 @@ type fakeOperator struct {
 
 func (f *fakeOperator) Call(context.Context, uint64) (*query.Call, error) { return f.call, nil }
 
-func (f *fakeOperator) Explain(context.Context, string) (string, error) { return "the reasons", nil }
+func (f *fakeOperator) Explain(context.Context, string) (string, error) {
+	return "the reasons", nil
+}
 
 func (f *fakeOperator) Waiting(context.Context) (*console.WaitingList, error) {
 	return &f.waiting, nil

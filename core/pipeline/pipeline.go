@@ -254,6 +254,7 @@ func (p *Pipeline) inspect(ctx context.Context, o *Outcome, remaining []*stage,
 			step.Duration, started = time.Since(started), time.Now()
 			o.Steps = append(o.Steps, step)
 			o.fullyInspected = o.fullyInspected && step.Action != "skip"
+			o.OmitBody = o.OmitBody || results[i].verdict.OmitBody
 			found.add(results[i])
 			switch {
 			case denied != nil:

@@ -49,6 +49,8 @@ type Verdict struct {
 	// with Deny of a request: the OAuth scopes that it needs, all of them, because the principal's
 	// access token lacks some; a client over HTTP gets them in a challenge
 	Scopes []string
+	// the record keeps only the size and a keyed hash of the body
+	OmitBody bool
 	// no allowance of an operator can change the verdict ([Allowances])
 	Final bool
 

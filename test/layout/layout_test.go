@@ -50,6 +50,7 @@ var allowedImports = map[string][]string{
 	"core/attacks": {"core/conn"},
 	"core/config":  {"core/hostlist", "core/regularfile", "core/tlsconfig"},
 	// pins has the stage that compares what servers send with the lock file
+	"core/canary": {"core/mcp", "core/pipeline"},
 	"core/pins": {"core/atomicfile", "core/mcp", "core/pipeline", "core/privatefiles",
 		"core/regularfile"},
 	"core/hostlist":    {},
@@ -81,6 +82,7 @@ var allowedImports = map[string][]string{
 	"audit/sink": {"audit", "audit/format", "core/atomicfile", "core/display",
 		"core/pipeline", "core/regularfile"},
 	"audit/telemetry": {"core/display", "core/mcp", "core/pipeline", "core/proxy", "core/shared"},
+	"audit/telemetry": {"core/canary", "core/display", "core/mcp", "core/pipeline", "core/proxy"},
 	"audit/query":     {"audit", "core/mcp", "core/pipeline"},
 	// the logs of all replicas of a cluster
 	"audit/fleet": {"audit", "core/mcp", "core/pipeline", "core/regularfile"},

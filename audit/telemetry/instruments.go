@@ -87,6 +87,7 @@ type instruments struct {
 	decisions                      metric.Int64Counter
 	denials                        metric.Int64Counter
 	hidden                         metric.Int64Counter
+	canaries                       metric.Int64Counter
 	stageDuration                  metric.Float64Histogram
 	auditDuration                  metric.Float64Histogram
 	auditFailures                  metric.Int64Counter
@@ -99,6 +100,7 @@ type instruments struct {
 	decisionLabels                 attributeSets[decision]
 	denialLabels                   attributeSets[denial]
 	hiddenLabels                   attributeSets[hidden]
+	canaryLabels                   attributeSets[canaryFound]
 	stageLabels                    attributeSets[stageResult]
 }
 
@@ -124,6 +126,8 @@ func (t *Telemetry) newInstruments() (*instruments, error) {
 	counter(&i.denials, "gatekit.denials", "{message}", "Denied messages.")
 	counter(&i.hidden, "gatekit.items.hidden", "{item}",
 		"Items that a stage removed from lists; an item counts each time that it is listed.")
+	counter(&i.canaries, "gatekit.canaries.found", "{finding}",
+		"Texts of messages that had a planted value ([canary]).")
 	histogram(&i.stageDuration, "gatekit.stage.duration",
 		"Duration of the evaluation of one message by one stage; if several stages run in one "+
 			"process, the first of them has the whole duration.", stageBuckets)

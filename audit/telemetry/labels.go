@@ -23,6 +23,7 @@ const (
 	keyStatus  = "rpc.response.status_code"
 
 	keyServer    = "gatekit.server"
+	keyCanary    = "gatekit.canary"
 	keyDirection = "gatekit.direction"
 	keyKind      = "gatekit.kind"
 	keyAction    = "gatekit.action"
@@ -66,6 +67,13 @@ type hidden struct{ method, server, stage string }
 
 func (h hidden) attributes() []attribute.KeyValue {
 	return stringAttributes(keyMethod, h.method, keyServer, h.server, keyStage, h.stage)
+}
+
+// canaryFound holds the labels of a planted value in a message.
+type canaryFound struct{ canary, direction string }
+
+func (c canaryFound) attributes() []attribute.KeyValue {
+	return stringAttributes(keyCanary, c.canary, keyDirection, c.direction)
 }
 
 // stageResult holds the labels of a stage's duration.

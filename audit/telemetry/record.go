@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"gatekit/core/canary"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 )
@@ -57,10 +58,26 @@ func (r *recorder) Record(ctx context.Context, o pipeline.Outcome) (uint64, erro
 				s.Stage}))
 		}
 	}
+	r.t.countCanaries(ctx, o, d.direction)
 	if o.Action == "deny" || o.Action == "ask" {
 		i.denials.Add(ctx, 1, i.denialLabels.option(r.t.denialOf(o)))
 	}
 	return seq, nil
+}
+
+// countCanaries counts the canaries that a message had.
+func (t *Telemetry) countCanaries(ctx context.Context, o pipeline.Outcome, direction string) {
+	for _, s := range o.Steps {
+		if s.Stage != canary.StageName {
+			continue
+		}
+		for _, f := range s.Findings {
+			if name, ok := strings.CutPrefix(f.Type, canary.FindingType); ok {
+				t.metrics.canaries.Add(ctx, 1, t.metrics.canaryLabels.option(canaryFound{name,
+					direction}))
+			}
+		}
+	}
 }
 
 // LastRecordError returns the error of the last record that could not be written. It returns nil if

@@ -156,6 +156,9 @@ func (p *program) checkAll(ctx context.Context, r *checkReport, cfg *config.Conf
 	if slices.ContainsFunc(cfg.Servers, isProgram) {
 		r.width = max(r.width, len("sandbox"))
 	}
+	if len(cfg.Canaries) > 0 {
+		r.width = max(r.width, len("[canary]"))
+	}
 	if !cfg.Allow.Enabled {
 		r.width = max(r.width, len("[allow]"))
 	}
@@ -203,6 +206,9 @@ func (p *program) checkAll(ctx context.Context, r *checkReport, cfg *config.Conf
 	}
 	checkIssuers(ctx, r, cfg, &servers)
 	checkShared(ctx, r, cfg, &servers)
+	if len(cfg.Canaries) > 0 {
+		r.ok("canary", "[canary]", describeCanaries(cfg))
+	}
 	host, configured := p.checkPlugins(ctx, r, cfg)
 	if host != nil {
 		defer host.Close()

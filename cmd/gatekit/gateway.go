@@ -300,7 +300,7 @@ func (g *gateway) announce(ctx context.Context) error {
 		r.telemetry.SetSources(g.telemetrySources())
 	}
 	if err := r.recordStart(ctx, joinNonEmpty("version "+version(), a.config.String(),
-		describePolicies(a.policies.stage), describePins(a.pins),
+		describePolicies(a.policies.stage), describePins(a.pins), describeCanaries(a.config),
 		describeStops(g.stops.List()))); err != nil {
 		return fmt.Errorf("record the start: %w", err)
 	}

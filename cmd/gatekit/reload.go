@@ -117,7 +117,8 @@ func (g *gateway) reload(ctx context.Context, c *config.Config) error {
 // proxy. The components of next must have started. The caller must hold g.mu.
 func (g *gateway) activate(ctx context.Context, next *activeConfig) error {
 	if err := g.recording.event(ctx, "reload", joinNonEmpty(next.config.String(),
-		describePolicies(next.policies.stage), describePins(next.pins)), nil); err != nil {
+		describePolicies(next.policies.stage), describePins(next.pins),
+		describeCanaries(next.config)), nil); err != nil {
 		return err
 	}
 	if err := g.proxy.Apply(g.proxyOptions(next)); err != nil {

@@ -93,11 +93,12 @@ func (p *policySet) start(context.Context) (err error) {
 
 func (p *policySet) stop() error { return nil }
 
-// newPipeline returns the pipeline of a configuration. The pins come first, so they see what the
-// servers sent. The policies come after the plugins, so they see the message with the changes of
-// the plugins.
+// newPipeline returns the pipeline of a configuration. The canaries and the pins come first, so
+// they see what the peers sent. The policies come after the plugins, so they see the message with
+// the changes of the plugins.
 func (g *gateway) newPipeline(a *activeConfig) *pipeline.Pipeline {
-	stages := slices.Concat(g.firstStages, a.pins.stages(), a.plugins.stages)
+	stages := slices.Concat(g.firstStages, g.canaryStages(a.config), a.pins.stages(),
+		a.plugins.stages)
 	if a.policies.stage != nil {
 		stages = append(stages, pipeline.StageConfig{Name: policyStage, Stage: a.policies.logged,
 			Timeout: policyTimeout})

@@ -60,6 +60,7 @@ func (l *loader) check(c *Config, root *node) {
 			}
 		}
 	}
+	l.checkCanaries(c, root)
 	l.checkPlugins(c, root)
 	if c.Policy != nil {
 		l.checkPolicy(c.Policy, root.lookup("policy"))
@@ -340,6 +341,9 @@ func (l *loader) checkPlugins(c *Config, root *node) {
 				`and "-", not %q`, prefix, n.lookup("name").raw)
 		case p.Name != "" && seen[p.Name]:
 			l.errorf(n.lookup("name"), "there are two plugins named %q", n.lookup("name").raw)
+		case p.Name == "canary" && len(c.Canaries) > 0:
+			l.errorf(n.lookup("name"), `%sname must not be "canary": with [canary], the audit log `+
+				`has that name for the stage that finds planted values`, prefix)
 		case p.Name == "pins" && c.Pins != nil:
 			l.errorf(n.lookup("name"), `%sname must not be "pins": with [pins], the audit log has `+
 				`that name for the comparison with the lock file`, prefix)

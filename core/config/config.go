@@ -30,6 +30,8 @@ type Config struct {
 	// Pins holds which definitions servers may declare; nil when the file has no [pins], and
 	// gatekit run does not read the lock file.
 	Pins *Pins `toml:"pins"`
+	// Canaries holds the planted values, at most 64, in the order of the file.
+	Canaries []Canary `toml:"canary"`
 	// Plugins holds the plugins in the order in which they see a message; none by default.
 	Plugins []Plugin `toml:"plugin"`
 	// Policy holds the policies, which decide after the plugins; nil when the file has no [policy].
@@ -471,6 +473,8 @@ func (p *Plugin) defaultProcess() string {
 }
 
 func (p *Policy) setDefaults() { p.Mode, p.Labels = "enforce", "session" }
+
+func (c *Canary) setDefaults() { c.Action = "deny" }
 
 func (k *Key) setDefaults() { k.Algorithm = "RS256" }
 

@@ -81,9 +81,9 @@ var allowedImports = map[string][]string{
 	"audit/format": {"audit", "core/mcp", "core/pipeline"},
 	"audit/sink": {"audit", "audit/format", "core/atomicfile", "core/display",
 		"core/pipeline", "core/regularfile"},
-	"audit/telemetry": {"core/display", "core/mcp", "core/pipeline", "core/proxy", "core/shared"},
-	"audit/telemetry": {"core/canary", "core/display", "core/mcp", "core/pipeline", "core/proxy"},
-	"audit/query":     {"audit", "core/mcp", "core/pipeline"},
+	"audit/telemetry": {"core/canary", "core/display", "core/mcp", "core/pipeline", "core/proxy",
+		"core/shared"},
+	"audit/query": {"audit", "core/mcp", "core/pipeline"},
 	// the logs of all replicas of a cluster
 	"audit/fleet": {"audit", "core/mcp", "core/pipeline", "core/regularfile"},
 	// transport needs downstream and upstream for the interfaces that it implements

@@ -121,14 +121,15 @@ func (p *Pipeline) pass(ctx context.Context, m *mcp.Message, action string) (Pas
 
 // Consume inspects and records a peer's message that Gatekit does not forward: Gatekit drops or
 // answers the message itself. The stages inspect the message like any other message. If no stage
-// denies or answers the message, the record has the given action and reason. If the error is not
-// nil, it is a *DeniedError. The caller then answers a request with the Response of the error.
+// denies or answers the message, the record has the given action and reason. If a stage would have
+// denied it ([Verdict].Would), the record says so instead. If the error is not nil, it is a
+// *DeniedError. The caller then answers a request with the Response of the error.
 func (p *Pipeline) Consume(ctx context.Context, m *mcp.Message, action, reason string) error {
 	o := Outcome{Time: time.Now(), Before: m, After: m, Action: "pass", fullyInspected: true}
 	answer, d := p.removeAndInspect(context.WithoutCancel(ctx), &o)
 	o.After = nil
 	o.removeChanged()
-	if d == nil {
+	if d == nil && o.Action != "would_deny" && o.Action != "would_ask" {
 		o.Action, o.Reason = action, reason
 	}
 	_, err := p.finish(ctx, o, answer, d)

@@ -44,7 +44,7 @@ type Verdict struct {
 	// Would is the verdict that the stage would have returned if it enforced all of its rules. It
 	// is nil if the stage enforces all of them. Would has no effect on the message. If the message
 	// passes unchanged, the record has the action of Would, such as would_deny, and the reason of
-	// Would.
+	// Would. If Gatekit consumes the message, only would_deny and would_ask are recorded.
 	Would *Verdict
 	// with Deny of a request: the OAuth scopes that it needs, all of them, because the principal's
 	// access token lacks some; a client over HTTP gets them in a challenge

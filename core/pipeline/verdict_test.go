@@ -179,6 +179,15 @@ func TestConsume(t *testing.T) {
 			"drop", "unknown token", "[modify]", false},
 		{"a message that a stage denies", always(pipeline.Verdict{Reason: "no"}), "deny", "no",
 			"[deny]", true},
+		{"a message that a stage would deny", always(pipeline.Verdict{Action: pipeline.Allow,
+			Would: &pipeline.Verdict{Reason: "no"}}), "would_deny", "no", "[would_deny]", false},
+		{"a message about which a stage would ask", always(pipeline.Verdict{Action: pipeline.Allow,
+			Would: &pipeline.Verdict{Action: pipeline.Ask, Reason: "sure?"}}), "would_ask", "sure?",
+			"[would_ask]", false},
+		{"a message that a stage would change", always(pipeline.Verdict{Action: pipeline.Allow,
+			Would: &pipeline.Verdict{Action: pipeline.Modify, Reason: "x", Edits: []mcp.Edit{
+				mcp.Set("/arguments/path", []byte(`"x"`))}}}), "drop", "unknown token",
+			"[would_modify]", false},
 		{"a message that a stage answers", always(pipeline.Verdict{Action: pipeline.Answer,
 			Answer: []byte(`{"a":1}`), Reason: "cached"}), "answer", "cached", "[answer]", true},
 	} {

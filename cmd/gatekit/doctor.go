@@ -36,7 +36,7 @@ func (p *program) doctor() *cobra.Command {
 		Short: "Find out what keeps Gatekit from working or protecting as configured",
 		Long: `Doctor does everything that gatekit check does: it starts each server and plugin
 once, and tests the policies. Then it looks at what surrounds them:
-  - canary   sends a harmless attack through all plugins and policies, for each library rule in
+  - attack   sends a harmless attack through all plugins and policies, for each library rule in
              force: the rule must act on it;
   - [audit]  verifies the audit log with its key and its anchor, if the log has at most 256 MiB, and
              looks at the modes of its files and the space on its disk;
@@ -66,7 +66,7 @@ logs of gatekit wrap.`,
 				return err
 			}
 			d := &diagnosis{report: r, config: cfg}
-			p.checkAll(cmd.Context(), r, cfg, d.canaries)
+			p.checkAll(cmd.Context(), r, cfg, d.attacks)
 			d.audit(cmd.Context(), cfg.Audit)
 			d.pins()
 			d.stops(cfg)
@@ -163,8 +163,8 @@ func (d *diagnosis) stops(cfg *config.Config) {
 	}
 }
 
-// canaries sends an attack through the stages for each library rule in force.
-func (d *diagnosis) canaries(ctx context.Context, stages []pipeline.StageConfig) {
+// attacks sends a harmless attack through the stages for each library rule in force.
+func (d *diagnosis) attacks(ctx context.Context, stages []pipeline.StageConfig) {
 	policy := d.config.Policy
 	if policy == nil || !slices.ContainsFunc(stages, func(s pipeline.StageConfig) bool {
 		return s.Name == policyStage
@@ -173,30 +173,30 @@ func (d *diagnosis) canaries(ctx context.Context, stages []pipeline.StageConfig)
 	}
 	var without []string
 	for _, rule := range policy.Rules {
-		c, ok := canaryOf(rule)
+		a, ok := harmlessAttackOn(rule)
 		if !ok {
 			without = append(without, rule)
 			continue
 		}
-		switch step, err := c.send(ctx, d.config.Servers[0].Name, stages); {
+		switch step, err := a.send(ctx, d.config.Servers[0].Name, stages); {
 		case err != nil:
-			d.report.fail("canary", "canary", fmt.Errorf("%s: %s: %w", rule, c.description, err))
+			d.report.fail("attack", "attack", fmt.Errorf("%s: %s: %w", rule, a.description, err))
 		case step.Stage == "":
-			d.report.fail("canary", "canary", fmt.Errorf("%s: %s: the rule does not act on it",
-				rule, c.description))
+			d.report.fail("attack", "attack", fmt.Errorf("%s: %s: the rule does not act on it",
+				rule, a.description))
 		case step.Stage != policyStage:
-			d.report.note("canary", "canary", fmt.Sprintf("%s: %s: plugin %s denies it before the "+
-				"rule", rule, c.description, step.Stage))
+			d.report.note("attack", "attack", fmt.Sprintf("%s: %s: plugin %s denies it before the "+
+				"rule", rule, a.description, step.Stage))
 		case strings.HasPrefix(step.Action, "would_"):
-			d.report.note("canary", "canary", fmt.Sprintf("%s: %s: %s, because the mode is shadow",
-				rule, c.description, step.Action))
+			d.report.note("attack", "attack", fmt.Sprintf("%s: %s: %s, because the mode is shadow",
+				rule, a.description, step.Action))
 		default:
-			d.report.ok("canary", "canary", fmt.Sprintf("%s: %s: %s (%s)", rule, c.description,
+			d.report.ok("attack", "attack", fmt.Sprintf("%s: %s: %s (%s)", rule, a.description,
 				step.Action, step.Reason))
 		}
 	}
 	if len(without) > 0 {
-		d.report.note("canary", "canary", "no canary, because it depends on the settings: "+
+		d.report.note("attack", "attack", "no attack, because it depends on the settings: "+
 			strings.Join(without, ", ")+"; gatekit policy explain shows what they decide")
 	}
 }

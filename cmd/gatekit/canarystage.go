@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	planted "gatekit/core/canary"
+	"gatekit/core/canary"
 	"gatekit/core/config"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
@@ -13,22 +13,25 @@ import (
 // canaryTimeout limits the search of one message.
 const canaryTimeout = 10 * time.Second
 
-// canaryStages returns the stage that finds planted values, or nothing if none are configured. It
-// comes before all other stages, so it sees what the peers sent.
-func (g *gateway) canaryStages(c *config.Config) []pipeline.StageConfig {
+// withCanaries returns the stages with the stage that finds planted values before them, and the
+// recorder with one that keeps these values out of records. It changes nothing if no canaries are
+// configured. The stage comes first, so it sees what the peers sent.
+func (g *gateway) withCanaries(c *config.Config, stages []pipeline.StageConfig,
+	recorder pipeline.Recorder) ([]pipeline.StageConfig, pipeline.Recorder) {
 	if len(c.Canaries) == 0 {
-		return nil
+		return stages, recorder
 	}
-	canaries := make([]planted.Canary, len(c.Canaries))
+	canaries := make([]canary.Canary, len(c.Canaries))
 	for i, configured := range c.Canaries {
-		canaries[i] = planted.Canary{Name: configured.Name, Record: configured.Action == "record"}
+		canaries[i] = canary.Canary{Name: configured.Name, Record: configured.Action == "record"}
 		for _, v := range configured.Values {
 			canaries[i].Values = append(canaries[i].Values, string(v))
 		}
 	}
-	return []pipeline.StageConfig{{Name: planted.StageName,
-		Stage: planted.NewStage(canaries, g.reportCanary), Timeout: canaryTimeout,
-		ReturnsOnCancel: true}}
+	stage := canary.NewStage(canaries, g.reportCanary)
+	first := pipeline.StageConfig{Name: canary.StageName, Stage: stage, Timeout: canaryTimeout,
+		ReturnsOnCancel: true}
+	return append([]pipeline.StageConfig{first}, stages...), stage.Recorder(recorder)
 }
 
 // reportCanary logs that a message has a planted value. The record of the message has the same.

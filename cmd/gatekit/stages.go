@@ -97,14 +97,14 @@ func (p *policySet) stop() error { return nil }
 // they see what the peers sent. The policies come after the plugins, so they see the message with
 // the changes of the plugins.
 func (g *gateway) newPipeline(a *activeConfig) *pipeline.Pipeline {
-	stages := slices.Concat(g.firstStages, g.canaryStages(a.config), a.pins.stages(),
-		a.plugins.stages)
+	stages := slices.Concat(g.firstStages, a.pins.stages(), a.plugins.stages)
 	if a.policies.stage != nil {
 		stages = append(stages, pipeline.StageConfig{Name: policyStage, Stage: a.policies.logged,
 			Timeout: policyTimeout})
 	}
+	stages, recorder := g.withCanaries(a.config, stages, g.recording.recorder)
 	receipts, revision := g.receipts(a)
-	return pipeline.New(g.recording.recorder,
+	return pipeline.New(recorder,
 		pipeline.Options{IncludeReasons: a.config.Deny.Reasons,
 			Receipts: receipts, PolicyRevision: revision,
 			DenyToolCallsAsResult: a.config.Deny.ToolCalls == "result", RecordableNames: &g.names,

@@ -44,6 +44,15 @@ func NewStage(canaries []Canary, report func(m *mcp.Message, v pipeline.Verdict)
 // Inspect implements pipeline.Stage. The verdict has one finding for each canary in each text. Its
 // reason names the canaries. No verdict has a value.
 func (s *Stage) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, error) {
+	v, err := s.search(ctx, m)
+	if len(v.Findings) > 0 && s.report != nil {
+		s.report(m, v)
+	}
+	return v, err
+}
+
+// search returns the verdict on a message. The error says why ctx has ended.
+func (s *Stage) search(ctx context.Context, m *mcp.Message) (pipeline.Verdict, error) {
 	r := result{stage: s, found: make([]bool, len(s.canaries))}
 	outside := func() string { return "" } // no place in the body
 	r.search([]byte(m.Method), outside)
@@ -66,11 +75,7 @@ func (s *Stage) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, 
 	if err != nil {
 		return pipeline.Verdict{}, fmt.Errorf("search for canaries: %w", err)
 	}
-	v := r.verdict()
-	if len(v.Findings) > 0 && s.report != nil {
-		s.report(m, v)
-	}
-	return v, nil
+	return r.verdict(), nil
 }
 
 // result collects what a message has.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,99 +16,164 @@ import (
 // The value has a run of x, so that a tool can make the server send it: the request has $PAD there.
 const canaryValue, canaryPadded = "cnry-xxxxxxxx-Q7zW/m2K+9t", "cnry-$PAD-Q7zW/m2K+9t"
 
+// canaryBase64 is the value as a part of a file in base64.
+var canaryBase64 = base64.StdEncoding.EncodeToString([]byte("file: " + canaryValue + "\n"))
+
+const canaryReason = "planted value in the message: canary backup"
+
+// canaryCase is a revision with an action of [canary], and what it must record.
+type canaryCase struct {
+	revision, action string
+	want             []string // the records with a canary, in the form of [harness.Record.String]
+	findings         int      // in these records
+}
+
 // TestCanaries sends a planted value in each kind of message, in both directions.
 func TestCanaries(t *testing.T) {
-	for _, revision := range harness.Revisions {
-		for _, action := range []string{"deny", "record"} {
-			t.Run(revision+", "+action, func(t *testing.T) { testCanaries(t, revision, action) })
-		}
+	denied := []string{
+		"to_server request tools/call box echo deny",
+		"to_server request tools/call - - deny", // the value is the name of the tool
+		"to_server request resources/read box - deny",
+		"to_server request - - - deny", // the value is in the method
+		"to_server notification notifications/progress - - deny",
+		"to_client response tools/call box raw deny",
+		"to_client error tools/call box raw deny",
+		"to_client notification notifications/progress box - deny",
+		"to_client request sampling/createMessage box - deny",
+		"to_server response elicitation/create box - deny",
+	}
+	var recorded []string
+	for _, r := range denied {
+		recorded = append(recorded, strings.Replace(r, " deny", " would_deny", 1))
+	}
+	recorded = append(recorded,
+		"to_client response tools/call box echo would_deny",
+		"to_client error tools/call - - answer", // Gatekit quotes the name of the tool
+		"to_client response resources/read box - would_deny",
+		"to_client error - - - answer", // Gatekit quotes the method
+		"to_client response tools/call box ask would_deny")
+	for _, tt := range []canaryCase{
+		{"2025-11-25", "deny", denied, 10},
+		{"2025-11-25", "record", recorded, 17},
+		// The question of a modern server is a part of its result.
+		{mcptest.Modern, "deny", slices.Concat(denied,
+			[]string{"to_client response tools/call box raw deny"}), 11},
+		// The answer to the question is a part of the second request of the client.
+		{mcptest.Modern, "record", slices.Concat(recorded, []string{
+			"to_client response tools/call box raw would_deny",
+			"to_server request tools/call box ask would_deny"}), 19},
+	} {
+		t.Run(tt.revision+", "+tt.action, func(t *testing.T) { testCanaries(t, tt) })
 	}
 }
 
-func testCanaries(t *testing.T, revision, action string) {
+func testCanaries(t *testing.T, tt canaryCase) {
 	file := filepath.Join(t.TempDir(), "canary")
 	if err := os.WriteFile(file, []byte(canaryValue+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	admin, url := adminEndpoint(t, "")
-	g := harness.StartHTTP(t, harness.ScriptedServerOver(t, "box", revision, "stdio")+admin+
-		fmt.Sprintf("[canary.backup]\nvalues = [\"${file:%s}\"]\naction = %q\n", file, action)+
+	sent := filepath.Join(t.TempDir(), "sink.json")
+	g := harness.StartHTTP(t, harness.ScriptedServerOver(t, "box", tt.revision, "stdio")+admin+
+		fmt.Sprintf("[canary.backup]\nvalues = [\"${file:%s}\"]\naction = %q\n", file, tt.action)+
+		fmt.Sprintf("[[audit.sink]]\nname = \"siem\"\nkind = \"file\"\nformat = \"ocsf\"\n"+
+			"path = %q\n", sent)+
 		"[audit]\nfile = \"audit.jsonl\"\nbodies = \"redacted\"\n[log]\nlevel = \"debug\"\n")
-	c := g.Client(revision)
-	call := func(tool, arguments string) { // denied or not: the records are compared below
-		if _, err := c.Tool(harness.Context(t), "box__"+tool, arguments); err != nil {
+	c := g.Connect(tt.revision)
+	// Without an answer of the client to sampling, a modern call ends with the server's question.
+	delete(c.Answer, "sampling/createMessage")
+	c.Answer["elicitation/create"] = func(mcptest.Message) string {
+		return `{"action":"accept","content":{"key":"` + canaryValue + `"}}`
+	}
+	harness.Handshake(t, c)
+	call := func(method, params string) { // denied or not: the records are compared below
+		t.Helper()
+		if _, err := c.Call(harness.Context(t), method, params); err != nil {
 			t.Error(err)
 		}
 	}
 	raw := func(lines ...string) {
+		t.Helper()
 		for i := range lines {
 			lines[i] = mcptest.Quote(lines[i])
 		}
-		call("raw", fmt.Sprintf(`{"n":8,"lines":[%s]}`,
-			strings.Join(lines, ",")))
+		call("tools/call", fmt.Sprintf(`{"name":"box__raw","arguments":{"n":8,"lines":[%s]},`+
+			`"_meta":{"progressToken":"t"}}`, strings.Join(lines, ",")))
 	}
 	last := `{"jsonrpc":"2.0","id":$ID,"result":{"resultType":"complete","content":[]}}`
 
-	call("echo", `{"tag":"honest"}`)
-	call("echo", fmt.Sprintf(`{"tag":%q}`,
-		base64.StdEncoding.EncodeToString([]byte("file: "+canaryValue+"\n"))))
-	c.Notify("notifications/progress", fmt.Sprintf(`{"progressToken":"t","progress":1,`+
+	call("tools/call", `{"name":"box__echo","arguments":{"tag":"honest"}}`)
+	call("tools/call", fmt.Sprintf(`{"name":"box__echo","arguments":{"tag":%q}}`, canaryBase64))
+	call("tools/call", fmt.Sprintf(`{"name":%q}`, canaryValue))
+	call("resources/read", fmt.Sprintf(`{"uri":"test://box/%s"}`, canaryValue))
+	call("acme/"+canaryValue, `{}`)
+	c.Notify("notifications/progress", fmt.Sprintf(`{"progressToken":"u","progress":1,`+
 		`"message":%q}`, canaryValue))
 	raw(`{"jsonrpc":"2.0","id":$ID,"result":{"resultType":"complete","content":[{"type":"text",` +
 		`"text":"` + canaryPadded + `"}]}}`)
 	raw(`{"jsonrpc":"2.0","id":$ID,"error":{"code":-32000,"message":"` + canaryPadded + `"}}`)
 	raw(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":$TOKEN,`+
 		`"progress":1,"message":"`+canaryPadded+`"}}`, last)
-	ask := `{"messages":[{"role":"user","content":{"type":"text","text":"` + canaryPadded +
+	question := `{"messages":[{"role":"user","content":{"type":"text","text":"` + canaryPadded +
 		`"}}],"maxTokens":9}`
-	if revision == mcptest.Modern {
+	if tt.revision == mcptest.Modern {
 		raw(`{"jsonrpc":"2.0","id":$ID,"result":{"resultType":"input_required","inputRequests":{` +
-			`"q":{"method":"sampling/createMessage","params":` + ask + `}}}}`)
+			`"q":{"method":"sampling/createMessage","params":` + question + `}}}}`)
 	} else {
-		raw(`{"jsonrpc":"2.0","id":"q","method":"sampling/createMessage","params":`+ask+`}`, last)
+		raw(`{"jsonrpc":"2.0","id":"q","method":"sampling/createMessage","params":`+question+`}`,
+			last)
 	}
+	call("tools/call", `{"name":"box__ask","arguments":{"method":"elicitation/create","params":`+
+		`{"mode":"form","message":"?","requestedSchema":{"type":"object","properties":{}}}}}`)
 
-	counts := map[string]int{}
-	for i, r := range g.Records() {
-		line := g.LogLines()[i]
-		if strings.Contains(line, `"canary:backup"`) {
-			counts[r.Direction+" "+r.Kind]++
-			want := map[string]string{"deny": "deny", "record": "would_deny"}[action]
-			if r.Action != want || r.Reason != "planted value in the message: canary backup" {
-				t.Errorf("got the record %s (%s), want %s", r, r.Reason, want)
-			}
-		}
+	counted := func() int {
+		return seriesValues(scrape(t, url)["gatekit_canaries_found_total"], "gatekit_canary")["backup"]
 	}
-	for _, kind := range []string{"to_server request", "to_client response", "to_client error",
-		"to_client request"} {
-		if counts[kind] == 0 {
-			t.Errorf("no record of a canary in a %s; there are %v", kind, counts)
-		}
-	}
-	total := 0
-	for _, n := range counts {
-		total += n
-	}
-	found := seriesValues(scrape(t, url)["gatekit_canaries_found_total"], "gatekit_canary")
-	if found["backup"] != total {
-		t.Errorf("gatekit_canaries_found_total is %v, want %d like the audit log", found, total)
-	}
+	harness.WaitUntilAtMost(t, "missing findings in the metrics", 0, func() int {
+		return tt.findings - counted()
+	})
+	metric := counted()
 	_, metrics := get(t, url+"/metrics")
 	g.Stop()
-	if n := strings.Count(g.Stderr.String(), "planted value in the message"); n < total {
-		t.Errorf("stderr has %d lines of alarms, want %d:\n%s", n, total, g.Stderr.String())
+
+	var got []string
+	inLog := 0
+	for i, r := range g.Records() {
+		n := strings.Count(g.LogLines()[i], `"canary:backup"`)
+		if inLog += n; n == 0 {
+			continue
+		}
+		got = append(got, r.String())
+		if r.Reason != canaryReason && r.Action != "answer" {
+			t.Errorf("the record %s has the reason %q, want %q", r, r.Reason, canaryReason)
+		}
+		if strings.Contains(g.LogLines()[i], `"body"`) {
+			t.Errorf("the record %s has a body", r)
+		}
 	}
-	for what, text := range map[string]string{"stderr": g.Stderr.String(), "metrics": metrics,
-		"the audit log": strings.Join(g.LogLines(), "\n")} {
-		if strings.Contains(text, canaryValue) {
+	want := slices.Sorted(slices.Values(tt.want))
+	if slices.Sort(got); !slices.Equal(got, want) {
+		t.Errorf("got the records\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if inLog != tt.findings || metric != tt.findings {
+		t.Errorf("got %d findings in the log and %d in the metrics, want %d", inLog, metric,
+			tt.findings)
+	}
+	if n := strings.Count(g.Stderr.String(), canaryReason); n != len(want) {
+		t.Errorf("stderr has %d lines of alarms, want %d", n, len(want))
+	}
+	sink, err := os.ReadFile(sent)
+	if n := strings.Count(string(sink), canaryReason); err != nil || n < len(want) {
+		t.Errorf("the sink got %d alarms, want %d: %v", n, len(want), err)
+	}
+	for what, text := range map[string]string{"stderr": g.Stderr.String(), "the metrics": metrics,
+		"the sink": string(sink), "the audit log": strings.Join(g.LogLines(), "\n")} {
+		if strings.Contains(text, canaryValue) || strings.Contains(text, canaryBase64) {
 			t.Errorf("%s has the value", what)
 		}
 	}
-	if action == "record" {
-		return
-	}
 	for _, f := range c.Frames() {
-		if strings.Contains(string(f.Raw), canaryValue) && !f.Sent {
+		if tt.action == "deny" && !f.Sent && strings.Contains(string(f.Raw), canaryValue) {
 			t.Errorf("the client got the value: %s", f.Raw)
 		}
 	}

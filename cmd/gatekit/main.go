@@ -143,7 +143,7 @@ Exit codes: 0 for success, 1 for a failure, 2 for a wrong command line.`,
 	root.SetHelpCommand(helpCommand())
 	root.AddCommand(p.run(), p.wrap(), p.importClients(), p.clients(), p.initConfig(), p.check(),
 		p.doctor(), p.attack(), p.pin(), p.plugin(), p.policy(), p.approve(), p.allow(),
-		p.console(), p.audit(), p.auth(), p.stopCommand(), p.resumeCommand(),
+		p.console(), p.audit(), p.canary(), p.auth(), p.stopCommand(), p.resumeCommand(),
 		p.sandbox(), p.demo(), demoServer(), p.version())
 	completeValues(root)
 	root.PersistentFlags().VisitAll(func(f *pflag.Flag) {

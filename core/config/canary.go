@@ -8,7 +8,7 @@ import (
 // Bounds of canaries. A shorter value, or one of few different characters, could be in an honest
 // message by chance.
 const (
-	maxCanaryValues   = 64 // of all canaries together
+	maxCanaryValues   = 256 // of all canaries together
 	minCanaryBytes    = 12
 	maxCanaryBytes    = 512
 	minCanaryDistinct = 6 // different characters
@@ -20,7 +20,8 @@ type Canary struct {
 	Name string `toml:",name"`
 
 	// Values holds the planted values, such as "${file:canary.key}": each of 12 to 512 printable
-	// ASCII characters without a blank, 6 of them different. All canaries together have at most 64.
+	// ASCII characters without a blank, 6 of them different. All canaries together have at most
+	// 256.
 	Values []Secret `toml:"values"`
 	// Action is the effect on a message with a value: deny (it is refused) or record (it passes,
 	// and its record has the action would_deny). Default: deny.

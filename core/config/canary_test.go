@@ -10,7 +10,7 @@ import (
 func TestMistakesInCanaries(t *testing.T) {
 	const good = `"AKIAQ7ZX9LM2WT5K"`
 	const byChance = ", so honest messages could have it by chance"
-	many := "values = [" + strings.Repeat(good+",", 65) + "]"
+	many := "values = [" + strings.Repeat(good+",", 257) + "]"
 	for _, tt := range []struct{ name, table, want string }{
 		{"no value", "[canary.a]",
 			`3:1: canary.a.values is missing or empty; write values = ["${file:canary.key}"]`},
@@ -44,7 +44,7 @@ func TestMistakesInCanaries(t *testing.T) {
 	}
 	_, err := load(t, server+"[canary.a]\n"+many)
 	if got := strings.Join(mistakes(t, err), "\n"); !strings.Contains(got,
-		"3:1: the canaries have more than 64 values; remove values") {
+		"3:1: the canaries have more than 256 values; remove values") {
 		t.Errorf("got %q, want that there are too many values", got)
 	}
 }

@@ -30,7 +30,7 @@ type Config struct {
 	// Pins holds which definitions servers may declare; nil when the file has no [pins], and
 	// gatekit run does not read the lock file.
 	Pins *Pins `toml:"pins"`
-	// Canaries holds the planted values, at most 64, in the order of the file.
+	// Canaries holds the planted values, at most 256, in the order of the file.
 	Canaries []Canary `toml:"canary"`
 	// Plugins holds the plugins in the order in which they see a message; none by default.
 	Plugins []Plugin `toml:"plugin"`

@@ -127,7 +127,8 @@ func testCanaries(t *testing.T, tt canaryCase) {
 		`{"mode":"form","message":"?","requestedSchema":{"type":"object","properties":{}}}}}`)
 
 	counted := func() int {
-		return seriesValues(scrape(t, url)["gatekit_canaries_found_total"], "gatekit_canary")["backup"]
+		found := scrape(t, url)["gatekit_canaries_found_total"]
+		return seriesValues(found, "gatekit_canary")["backup"]
 	}
 	harness.WaitUntilAtMost(t, "missing findings in the metrics", 0, func() int {
 		return tt.findings - counted()

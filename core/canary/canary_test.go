@@ -1,11 +1,14 @@
 package canary_test
 
 import (
+	"crypto/sha256"
+	"encoding/base32"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 
@@ -62,6 +65,7 @@ func allUnicode(s string) (out string) {
 func TestEncodings(t *testing.T) {
 	stage := canary.NewStage([]canary.Canary{{Name: "key", Values: []string{planted}}}, nil)
 	inner, _ := json.Marshal(map[string]string{"k": planted})
+	prose := strings.Repeat("the 5% of\n  a day\n", 20)
 	std, urls := base64.StdEncoding.EncodeToString, base64.URLEncoding.EncodeToString
 	tests := []struct {
 		name, text string
@@ -90,6 +94,16 @@ func TestEncodings(t *testing.T) {
 		{"\\x escapes in a string", strings.ReplaceAll(planted, "q", `\x71`), true},
 		{"base64 lines in JSON in a string",
 			wrapped(std([]byte("file:\n"+planted+"\n")), `\n`), true},
+		{"base64 lines in JSON in a string, with blanks",
+			"a " + wrapped(std([]byte("file:\n"+planted+"\n")), `\r\n  `) + " b", true},
+		{"base64 lines in a URL, with blanks", wrapped(std([]byte("f:"+planted)), "%0A "), true},
+		{"after other escapes and lines", "100 % of\n all\tlines\nC:\\dir \\ " + prose +
+			allPercent(planted) + "\n" + prose, true},
+		{"on a line of prose", "\n" + prose + "\nthe key: " + allUnicode(planted) + ". \n", true},
+		{"lines and escapes in turn", `\x41` + wrapped(planted[1:], "\n") + "\n" + `\x21`, true},
+		{"a text with a blank in it", planted[:8] + " " + planted[8:], false},
+		{"a blank line before indentation", "\n \n\t\n" + wrapped(planted, "\n\n\t"), true},
+		{"a blank before the end of a line", planted[:8] + " \n" + planted[8:], false},
 		{"nothing", "", false},
 		{"without the last character", planted[:len(planted)-1], false},
 		{"without the first character", planted[1:], false},
@@ -193,28 +207,40 @@ func TestFindingsAreBounded(t *testing.T) {
 	}
 }
 
-// BenchmarkInspect searches a message of 64 KiB for 64 canaries, in text and in base64.
+// BenchmarkInspect searches messages of 1 KiB and 64 KiB for 100 canaries.
 func BenchmarkInspect(b *testing.B) {
 	var canaries []canary.Canary
-	for i := range 64 {
-		canaries = append(canaries, canary.Canary{Name: fmt.Sprint("c", i),
-			Values: []string{fmt.Sprintf("https://intern.example/%x", i*7919*104729+1<<40)}})
+	for i := range 100 {
+		sum := sha256.Sum256([]byte{byte(i)})
+		text := base32.StdEncoding.EncodeToString(sum[:])
+		canaries = append(canaries, canary.Canary{Name: fmt.Sprint("c", i), Values: []string{
+			[]string{"AKIA" + text[:16], strings.ToLower(text[:40])}[i%2]}})
 	}
 	stage := canary.NewStage(canaries, nil)
-	prose := strings.Repeat("See https://intern.example/wiki for the plan of the day.\n", 1150)
+	prose, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		b.Fatal(err)
+	}
+	for len(prose) < 64<<10 {
+		prose = append(prose, prose...)
+	}
+	source, _ := json.Marshal(string(prose))
 	for _, bb := range []struct{ name, text string }{
-		{"prose", prose},
-		{"base64", base64.StdEncoding.EncodeToString([]byte(prose))[:64<<10]},
+		{"prose", string(prose)},
+		{"base64", base64.StdEncoding.EncodeToString(prose)},
+		{"JSON in a string", string(source)},
 	} {
-		b.Run(bb.name, func(b *testing.B) {
-			m := message(bb.text)
-			b.SetBytes(int64(len(bb.text)))
-			for b.Loop() {
-				if v, err := stage.Inspect(b.Context(), m); err != nil ||
-					v.Action != pipeline.Allow {
-					b.Fatal(v, err)
+		for _, size := range []int{1 << 10, 64 << 10} {
+			b.Run(fmt.Sprintf("%s/%d", bb.name, size), func(b *testing.B) {
+				m := message(bb.text[:size])
+				b.SetBytes(int64(size))
+				for b.Loop() {
+					if v, err := stage.Inspect(b.Context(), m); err != nil ||
+						v.Action != pipeline.Allow {
+						b.Fatal(v, err)
+					}
 				}
-			}
-		})
+			})
+		}
 	}
 }

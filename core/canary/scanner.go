@@ -9,7 +9,7 @@ import (
 // pattern.
 const (
 	blockBytes = 3
-	tableBits  = 15
+	tableBits  = 16
 )
 
 // fold maps the bytes that the scan treats as equal to one of them: letters of both cases, and the
@@ -100,7 +100,7 @@ func newScanner(canaries []Canary) *scanner {
 
 // hash returns the index of a block of folded bytes in the table.
 func hash(a, b, c byte) uint32 {
-	return (uint32(a)<<10 ^ uint32(b)<<5 ^ uint32(c)) & (1<<tableBits - 1)
+	return (uint32(a)<<16 | uint32(b)<<8 | uint32(c)) * 2654435769 >> (32 - tableBits)
 }
 
 // find calls found with the index of each canary that the text contains, once or several times.

@@ -1,6 +1,7 @@
 package canary_test
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/base32"
 	"encoding/base64"
@@ -204,6 +205,32 @@ func TestFindingsAreBounded(t *testing.T) {
 		`1]}`))
 	if n := len(inspect(t, stage, m).Findings); n != 100 {
 		t.Errorf("got %d findings, want 100", n)
+	}
+}
+
+// Small messages are searched at once. The pipeline limits the time of larger ones.
+func TestSmallMessagesAreSearchedAtOnce(t *testing.T) {
+	reports := 0
+	stage := canary.NewStage([]canary.Canary{{Name: "key", Values: []string{planted}}},
+		func(*mcp.Message, pipeline.Verdict) { reports++ })
+	var quick pipeline.QuickStage = stage
+	v, ok, err := quick.InspectQuickly(t.Context(), message(planted))
+	if !ok || err != nil || len(v.Findings) != 1 || reports != 1 {
+		t.Errorf("a small message: got %+v, %v, %v and %d reports, want a finding", v, ok, err,
+			reports)
+	}
+	large := message(planted + strings.Repeat("x", 64<<10))
+	if v, ok, err = quick.InspectQuickly(t.Context(), large); ok || err != nil || reports != 1 {
+		t.Errorf("a large message: got %+v, %v, %v and %d reports, want no verdict", v, ok, err,
+			reports)
+	}
+	if v := inspect(t, stage, large); len(v.Findings) != 1 {
+		t.Errorf("a large message: got %+v, want a finding", v)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if v, err := stage.Inspect(ctx, large); err == nil || v.Action == pipeline.Allow {
+		t.Errorf("after the time limit: got %+v, %v, want an error", v, err)
 	}
 }
 

@@ -27,9 +27,9 @@ func texts(o pipeline.Outcome) string {
 }
 
 // quoting is a stage that quotes each message.
-type quoting struct{ name string }
+type quoting struct{}
 
-func (q quoting) Inspect(_ context.Context, m *mcp.Message) (pipeline.Verdict, error) {
+func (quoting) Inspect(_ context.Context, m *mcp.Message) (pipeline.Verdict, error) {
 	text, _ := m.Text("/arguments/text")
 	return pipeline.Verdict{Action: pipeline.Deny, Reason: "no " + text + " please",
 		Findings: []pipeline.Finding{{Type: "t " + text, Pointer: "/arguments/" + text},

@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -10,7 +11,6 @@ import (
 func TestMistakesInCanaries(t *testing.T) {
 	const good = `"AKIAQ7ZX9LM2WT5K"`
 	const byChance = ", so honest messages could have it by chance"
-	many := "values = [" + strings.Repeat(good+",", 257) + "]"
 	for _, tt := range []struct{ name, table, want string }{
 		{"no value", "[canary.a]",
 			`3:1: canary.a.values is missing or empty; write values = ["${file:canary.key}"]`},
@@ -42,10 +42,44 @@ func TestMistakesInCanaries(t *testing.T) {
 			}
 		})
 	}
-	_, err := load(t, server+"[canary.a]\n"+many)
-	if got := strings.Join(mistakes(t, err), "\n"); !strings.Contains(got,
-		"3:1: the canaries have more than 256 values; remove values") {
-		t.Errorf("got %q, want that there are too many values", got)
+}
+
+func TestBoundsOfCanaries(t *testing.T) {
+	// values returns the values from, from+1 and so on, up to to-1.
+	values := func(from, to int) string {
+		var list []string
+		for i := from; i < to; i++ {
+			list = append(list, fmt.Sprintf("\"AKIAQ7ZX9LM%03d\"", i))
+		}
+		return "values = [" + strings.Join(list, ",") + "]\n"
+	}
+	const tooMany = "5:1: the canaries have more than 256 values; remove values"
+	for _, tt := range []struct{ name, table, want string }{
+		{"256 values", "[canary.a]\n" + values(0, 200) + "[canary.b]\n" + values(200, 256), ""},
+		{"257 values", "[canary.a]\n" + values(0, 200) + "[canary.b]\n" + values(200, 257),
+			tooMany},
+		{"257 values, and more", "[canary.a]\n" + values(0, 200) + "[canary.b]\n" +
+			values(200, 257) + "[canary.c]\n" + values(257, 258), tooMany},
+		{"256 values, and one more", "[canary.a]\n" + values(0, 256) + "[canary.b]\n" +
+			values(256, 257), tooMany},
+		{"the shortest value", "[canary.a]\nvalues = [\"AKIAQ7ZX9LM2\"]", ""},
+		{"the longest value", "[canary.a]\nvalues = [\"" + strings.Repeat("abcdefgh", 64) + "\"]",
+			""},
+		{"few characters", "[canary.a]\nvalues = [\"abcdefabcdef\"]", ""},
+		{"the first and the last character", "[canary.a]\nvalues = ['!bcdefabcde~']", ""},
+		{"a plugin with the name of the stage, without canaries",
+			"[[plugin]]\nname = \"canary\"\nuse = \"secrets\"", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := load(t, server+tt.table)
+			got := ""
+			if err != nil {
+				got = strings.Join(mistakes(t, err), "\n")
+			}
+			if got != tt.want {
+				t.Errorf("got the mistakes %q, want %q", got, tt.want)
+			}
+		})
 	}
 }
 

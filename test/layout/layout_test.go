@@ -83,7 +83,7 @@ var allowedImports = map[string][]string{
 		"core/pipeline", "core/regularfile"},
 	"audit/telemetry": {"core/canary", "core/display", "core/mcp", "core/pipeline", "core/proxy",
 		"core/shared"},
-	"audit/query": {"audit", "core/mcp", "core/pipeline"},
+	"audit/query": {"audit", "core/canary", "core/mcp", "core/pipeline"},
 	// the logs of all replicas of a cluster
 	"audit/fleet": {"audit", "core/mcp", "core/pipeline", "core/regularfile"},
 	// transport needs downstream and upstream for the interfaces that it implements

@@ -173,6 +173,7 @@ func rowOf(c *query.Call) trafficRow {
 	if row.Reason == "" && row.Failed {
 		row.Reason = failureOf(c)
 	}
+	row.showAlarm(c)
 	for i := range c.Records {
 		r := &c.Records[i]
 		if row.Client == "" {

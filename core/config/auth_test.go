@@ -192,7 +192,7 @@ func TestMistakesInAuthentication(t *testing.T) {
 			issuerTable + login, "7:1: listen.console needs the paths below /console/"},
 		{"a console of a replica", listening + consoleOn + issuerTable + login +
 			"[cluster]\nname = \"a\"\n", "6:1: listen.console cannot be used with [cluster]\n" +
-				"10:1: cluster.listen is missing"},
+			"10:1: cluster.listen is missing"},
 		{"an unknown role", listening + consoleOn + issuerTable + login + roles +
 			"\"console/reed\" = [\"group:ops\"]", `11:1: unknown key "console/reed" in ` +
 			`[listen.auth.roles], did you mean "console/read"?`},

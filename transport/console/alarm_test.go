@@ -12,16 +12,16 @@ import (
 	"gatekit/transport/console"
 )
 
-// fakeRecords returns the call that it holds.
-type fakeRecords struct{ call *query.Call }
+// recordsOfCall returns the call that it holds.
+type recordsOfCall struct{ call *query.Call }
 
-func (f fakeRecords) Call(context.Context, uint64) (*query.Call, error) { return f.call, nil }
+func (f recordsOfCall) Call(context.Context, uint64) (*query.Call, error) { return f.call, nil }
 
-func (f fakeRecords) Explain(context.Context, *query.Call) ([]console.Explanation, error) {
+func (f recordsOfCall) Explain(context.Context, *query.Call) ([]console.Explanation, error) {
 	return nil, nil
 }
 
-func (f fakeRecords) Prove(context.Context, uint64) (string, int64, error) {
+func (f recordsOfCall) Prove(context.Context, uint64) (string, int64, error) {
 	return "", 0, errors.New("none")
 }
 
@@ -58,7 +58,7 @@ func TestPlantedValueIsAnAlarm(t *testing.T) {
 			t.Errorf("%s: %d rows are red, want %d: %s", tt.name, n, tt.isFailed, body)
 		}
 		page, err := console.New(console.Options{Scope: console.ScopeRead,
-			Pages: []console.Page{console.RecordPage(fakeRecords{tt.call})}})
+			Pages: []console.Page{console.RecordPage(recordsOfCall{tt.call})}})
 		if err != nil {
 			t.Fatal(err)
 		}

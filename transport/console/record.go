@@ -110,7 +110,7 @@ func viewRecord(ctx context.Context, records Records, c *query.Call, seq uint64,
 
 func recordRowOf(r *audit.Record, asked uint64) recordRow {
 	row := recordRow{Record: r, IsAsked: r.Seq == asked, LineText: string(r.Line),
-		Took:   time.Duration(r.Micros) * time.Microsecond,
+		Took: time.Duration(r.Micros) * time.Microsecond,
 		Failed: r.Action == "deny" || r.Action == "reject" || r.Error != "" || r.Failed ||
 			query.Alarm(r) != ""}
 	shown := r.After

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"text/tabwriter"
@@ -11,6 +12,7 @@ import (
 	"gatekit/core/config"
 	"gatekit/core/display"
 	"gatekit/policies"
+	"gatekit/transport/valkey"
 )
 
 // Bounds, in bytes, of the texts that approve prints. The reason has the same bound in the question
@@ -49,8 +51,42 @@ func serverIdentities(c *config.Config) map[string]string {
 	return identities
 }
 
+// sharingConfig has the requests in the state that the replicas of a configuration share.
+type sharingConfig struct {
+	config    *config.Config
+	approvals *policies.Approvals
+	close     func()
+}
+
+// openSharing connects to the state of the configuration at path. It returns nil if there is no
+// configuration, or one without [shared].
+func openSharing(cmd *cobra.Command, path string) (*sharingConfig, error) {
+	c, err := loadConfig(path)
+	switch {
+	case err != nil && path != "":
+		return nil, err
+	case errors.Is(err, errNoConfig):
+		return nil, nil
+	case err != nil:
+		fmt.Fprintf(cmd.ErrOrStderr(), "warning: requests of replicas are left out: %v\n", err)
+		return nil, nil
+	case c.Shared == nil:
+		return nil, nil
+	}
+	o, err := sharedOptions(c)
+	if err != nil {
+		return nil, fmt.Errorf("[shared]: %w", err)
+	}
+	state, err := valkey.Open(cmd.Context(), o)
+	if err != nil {
+		return nil, fmt.Errorf("[shared]: %w", err)
+	}
+	return &sharingConfig{c, sharedApprovals(c, state), state.Close}, nil
+}
+
 func (p *program) approve() *cobra.Command {
-	return &cobra.Command{
+	var path string
+	c := &cobra.Command{
 		Use:   "approve [ID]",
 		Short: "Approve a denied request, or list the requests that wait for approval",
 		Long: `When a policy requires approval (effect ask) and the client cannot ask its user,
@@ -62,13 +98,23 @@ Without ID, approve lists the requests and the values that each request sends to
 and strings are cut after 200 bytes, reasons after 500. Passwords, keys and tokens are masked.
 
 The process that denied the request stores the approval and records it in its audit log. If this
-process has ended, approve itself writes the record. Without a record, nothing is approved.`,
+process has ended, approve itself writes the record. Without a record, nothing is approved.
+
+If the configuration has [shared], a request can be approved beside any replica, and retried at any
+other one. The approval is recorded in the log of the replica that approve runs beside.`,
 		Example: `  gatekit approve
   gatekit approve 7rkqkahsx3jdwsmlqxjgkbz2ze`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			sharing, err := openSharing(cmd, path)
+			if err != nil {
+				return err
+			}
+			if sharing != nil {
+				defer sharing.close()
+			}
 			if len(args) == 1 {
-				r, err := approveByID(args[0])
+				r, err := approveByID(args[0], sharing)
 				if err != nil {
 					return err
 				}
@@ -81,6 +127,11 @@ process has ended, approve itself writes the record. Without a record, nothing i
 				return err
 			}
 			waiting, err := a.List()
+			if err == nil && sharing != nil {
+				var more []policies.PendingApproval
+				more, err = sharing.approvals.List()
+				waiting = append(waiting, more...)
+			}
 			if err != nil {
 				return err
 			}
@@ -101,6 +152,8 @@ process has ended, approve itself writes the record. Without a record, nothing i
 			return w.Flush()
 		},
 	}
+	configFlag(c, &path)
+	return c
 }
 
 // valuesLine returns a line with the values that a request sends to the server. It returns "" if

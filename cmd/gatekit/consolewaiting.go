@@ -64,7 +64,7 @@ func (w *consoleWaiting) Count(context.Context) int {
 func (w *consoleWaiting) Approve(_ context.Context, id string,
 	by console.Viewer) (string, error) {
 	c := w.gateway.activeConfig()
-	a, err := approvals(c)
+	a, err := w.gateway.approvals(c)
 	if err != nil {
 		return "", err
 	}
@@ -80,14 +80,14 @@ func (w *consoleWaiting) Approve(_ context.Context, id string,
 // requests returns the requests that wait for this process, and the number of those that wait for
 // other processes.
 func (w *consoleWaiting) requests() (own []policies.PendingApproval, elsewhere int, err error) {
-	a, err := approvals(w.gateway.activeConfig())
+	a, err := w.gateway.approvals(w.gateway.activeConfig())
 	if err != nil {
 		return nil, 0, err
 	}
 	all, err := a.List()
 	for _, r := range all {
 		switch {
-		case realPath(r.Log) == a.Log:
+		case a.Shared != nil || realPath(r.Log) == a.Log:
 			own = append(own, r)
 		case !r.Approved:
 			elsewhere++

@@ -31,6 +31,7 @@ import (
 	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
+	"gatekit/core/shared"
 	"gatekit/core/stop"
 	"gatekit/policies"
 	"gatekit/transport/auth"
@@ -380,7 +381,7 @@ func (s *controlServer) serve(c *net.UnixConn) {
 }
 
 func (s *controlServer) approve(id string) (policies.PendingApproval, error) {
-	a, err := approvals(s.config)
+	a, err := s.gateway.approvals(s.config)
 	if err != nil {
 		return policies.PendingApproval{}, err
 	}
@@ -388,8 +389,8 @@ func (s *controlServer) approve(id string) (policies.PendingApproval, error) {
 		s.gateway.recording.events)
 }
 
-// approveRecorded approves a request that belongs to the given log. It writes a record to the log
-// before it stores the approval. The parameter by names the user who approves, with the command or
+// approveRecorded approves a request that belongs to the given log, or any request in shared state.
+// It writes a record to the log before it stores the approval. The parameter by names the user who approves, with the command or
 // the console session.
 func approveRecorded(a *policies.Approvals, id, by, log string,
 	events *pipeline.Pipeline) (policies.PendingApproval, error) {
@@ -397,7 +398,7 @@ func approveRecorded(a *policies.Approvals, id, by, log string,
 	if err != nil {
 		return policies.PendingApproval{}, err
 	}
-	if realPath(p.Log) != realPath(log) {
+	if a.Shared == nil && realPath(p.Log) != realPath(log) {
 		return policies.PendingApproval{}, fmt.Errorf("request %s belongs to the audit log %s", id,
 			p.Log)
 	}
@@ -419,8 +420,19 @@ func approveRecorded(a *policies.Approvals, id, by, log string,
 
 // approveByID approves a request and records the approval in the log of the request. The process
 // that writes this log does both. If no such process runs, approveByID does both itself. If neither
-// is possible, nothing changes.
-func approveByID(id string) (policies.PendingApproval, error) {
+// is possible, nothing changes. A request in shared state has no log: its approval is recorded in
+// the log of the configuration that shares it.
+func approveByID(id string, sharing *sharingConfig) (policies.PendingApproval, error) {
+	if sharing != nil {
+		p, err := sharing.approvals.Pending(id)
+		if err == nil {
+			p.Log, p.LogKey = realPath(sharing.config.Audit.File), sharing.config.Audit.Key
+			return approveIn(p, sharing.approvals)
+		}
+		if errors.Is(err, shared.ErrUnavailable) {
+			return p, err
+		}
+	}
 	a, err := approvals(nil)
 	if err != nil {
 		return policies.PendingApproval{}, err
@@ -433,6 +445,12 @@ func approveByID(id string) (policies.PendingApproval, error) {
 		return p, fmt.Errorf("request %s does not name its audit log, so its approval cannot be "+
 			"recorded\nhint: make the request again", id)
 	}
+	return approveIn(p, a)
+}
+
+// approveIn approves a request in the log that it names.
+func approveIn(p policies.PendingApproval, a *policies.Approvals) (policies.PendingApproval, error) {
+	id := p.ID
 	response, err := callControl(p.Log, controlRequest{Command: "approve", ID: id})
 	if !errors.Is(err, errNoProcess) {
 		p.Approved, p.Expires = err == nil, response.Until

@@ -202,7 +202,7 @@ func checkConfig(t *testing.T, toml string, rego ...string) error {
 	if err != nil {
 		return err
 	}
-	_, err = loadPolicies(c, nil, &policies.SessionStore{})
+	_, err = loadPolicies(c, nil, &policies.SessionStore{}, nil)
 	return err
 }
 

@@ -16,6 +16,7 @@ import (
 	"gatekit/core/pins"
 	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
+	"gatekit/core/shared"
 	"gatekit/core/stop"
 	"gatekit/core/upstream"
 	"gatekit/core/workers"
@@ -228,7 +229,7 @@ func (g *gateway) proxyOptions(a *activeConfig) proxy.Options {
 		o.DescribeCause = describeExit
 	}
 	if c.Policy != nil {
-		pending, err := approvals(c)
+		pending, err := g.approvals(c)
 		if err != nil {
 			g.log.Warn("approval folder unavailable: only the client's user can approve "+
 				"requests", "error", err)
@@ -273,7 +274,13 @@ func (g *gateway) openSessions(context.Context) error {
 		Parker: g.parkedCalls,
 	}
 	if g.replica != nil { // an interface that holds a nil pointer is not nil
-		o.Replica = g.replica
+		o.Replica, o.SessionName = g.replica, g.replica.SessionName
+	} else if g.shared != nil {
+		ring, err := shared.NewRing([]byte(g.active.config.Listen.StateKey))
+		if err != nil {
+			return fmt.Errorf("[shared]: %w", err)
+		}
+		o.SessionName = ring.SessionName
 	}
 	g.endpoint = downstream.New(o)
 	return nil

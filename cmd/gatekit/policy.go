@@ -29,14 +29,14 @@ const policyStage = "policy"
 // loadPolicies compiles the policies of a configuration, with the bundles from services. It returns
 // nil if the configuration has no policies. With policy.tests, it also runs the tests of the
 // policies, and a failed test is an error. The policies keep their state of sessions in the session
-// store.
-func loadPolicies(c *config.Config, bundles []*policies.Bundle,
-	sessions *policies.SessionStore) (*policies.Stage, error) {
+// store, and what replicas share in shared, which may be nil.
+func loadPolicies(c *config.Config, bundles []*policies.Bundle, sessions *policies.SessionStore,
+	shared *policies.SharedSessions) (*policies.Stage, error) {
 	if c.Policy == nil {
 		return nil, nil
 	}
 	o := policyOptions(c)
-	o.Bundles, o.Sessions = bundles, sessions
+	o.Bundles, o.Sessions, o.Shared = bundles, sessions, shared
 	stage, err := policies.Load(o)
 	if err != nil {
 		return nil, withPositions(c, err)

@@ -51,7 +51,7 @@ func TestREADMEMatchesBinary(t *testing.T) {
 		}
 		c, err := config.Load(file)
 		if err == nil {
-			_, err = loadPolicies(c, nil, &policies.SessionStore{})
+			_, err = loadPolicies(c, nil, &policies.SessionStore{}, nil)
 		}
 		if err != nil {
 			t.Errorf("%v in\n%s", err, block)
@@ -134,7 +134,7 @@ func TestPoliciesOfTheExampleLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if stage, err := loadPolicies(c, nil, &policies.SessionStore{}); err != nil || stage == nil {
+	if stage, err := loadPolicies(c, nil, &policies.SessionStore{}, nil); err != nil || stage == nil {
 		t.Errorf("loading the policies got %v, %v, want a stage", stage, err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"gatekit/core/config"
 	"gatekit/core/shared"
+	"gatekit/policies"
 	"gatekit/transport/valkey"
 )
 
@@ -46,6 +47,28 @@ func (g *gateway) openShared(ctx context.Context) error {
 		g.log.Warn("shared state was lost before this start", "at", lost)
 	}
 	return nil
+}
+
+// sharedSessions returns where the policies keep what replicas share, or nil.
+func (g *gateway) sharedSessions(c *config.Config) *policies.SharedSessions {
+	if g.shared == nil {
+		return nil
+	}
+	return &policies.SharedSessions{State: g.shared, Idle: c.Limits.SessionIdle,
+		DenyLost: c.Shared.Lost == "deny"}
+}
+
+// approvals returns the approvals of requests to the servers of a configuration.
+func (g *gateway) approvals(c *config.Config) (*policies.Approvals, error) {
+	if g.shared != nil {
+		return sharedApprovals(c, g.shared), nil
+	}
+	return approvals(c)
+}
+
+// sharedApprovals returns the approvals in the state that replicas share.
+func sharedApprovals(c *config.Config, state shared.Values) *policies.Approvals {
+	return &policies.Approvals{Shared: state, Servers: serverIdentities(c)}
 }
 
 func (g *gateway) closeShared() error {

@@ -47,9 +47,10 @@ type policySet struct {
 }
 
 // load begins to compile the policies while other components start. It does nothing if the policies
-// need bundles of a service. The caller of load must call start or wait afterwards.
+// need bundles of a service or shared state, which are there later. The caller of load must call
+// start or wait afterwards.
 func (p *policySet) load() {
-	if p.config.Policy == nil || len(p.config.Policy.Bundles) > 0 {
+	if p.config.Policy == nil || len(p.config.Policy.Bundles) > 0 || p.config.Shared != nil {
 		return
 	}
 	type result struct {
@@ -58,7 +59,7 @@ func (p *policySet) load() {
 	}
 	done := make(chan result, 1)
 	go func() {
-		stage, err := loadPolicies(p.config, nil, &p.gateway.memory)
+		stage, err := loadPolicies(p.config, nil, &p.gateway.memory, nil)
 		done <- result{stage, err}
 	}()
 	p.early = sync.OnceValues(func() (*policies.Stage, error) {
@@ -82,7 +83,8 @@ func (p *policySet) start(context.Context) (err error) {
 	if p.early != nil {
 		p.stage, err = p.early()
 	} else {
-		p.stage, err = loadPolicies(p.config, bundles, &p.gateway.memory)
+		p.stage, err = loadPolicies(p.config, bundles, &p.gateway.memory,
+			p.gateway.sharedSessions(p.config))
 	}
 	if err != nil {
 		return err

@@ -19,8 +19,8 @@ type Shared struct {
 	User string `toml:"user"`
 	// Password is the password of the user. Default: none.
 	Password Secret `toml:"password"`
-	// CA is the absolute path of a PEM file with certificates that sign the server's. Default: those
-	// that the system trusts.
+	// CA is the absolute path of a PEM file with certificates that sign the server's. Default:
+	// those that the system trusts.
 	CA string `toml:"ca"`
 	// Prefix begins the names of all keys, so that others can use the server, too. Replicas of one
 	// cluster have the same. Default: gatekit:.
@@ -33,8 +33,8 @@ type Shared struct {
 	// Limits selects what the plugin limits does while the server cannot be reached: deny, or local
 	// (count in this replica alone). Default: deny.
 	Limits string `toml:"limits"`
-	// Lost selects what follows when the server has lost what it knew: taint (sessions have the label
-	// lost) or deny (messages of sessions whose labels or counts a policy reads are denied).
+	// Lost selects what follows when the server has lost what it knew: taint (sessions have the
+	// label lost) or deny (messages of sessions whose labels or counts a policy reads are denied).
 	// Default: taint.
 	Lost string `toml:"lost"`
 }

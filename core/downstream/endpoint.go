@@ -28,15 +28,17 @@ type Options struct {
 	// Replica makes the ids of sessions, if other replicas serve the same clients; nil: there are
 	// none.
 	Replica Replica
+	// SessionName returns the name of the session of a principal's modern requests: the same on all
+	// replicas, so that their logs name one session, and so that they share the state of policies.
+	// nil: the name is random.
+	SessionName func(principal string) string
 }
 
-// Replica makes the ids and names that all replicas behind one address understand.
+// Replica makes the ids that all replicas behind one address understand.
 // *cluster.Replica implements it.
 type Replica interface {
 	// NewID returns a secret id that names this replica as its owner.
 	NewID() string
-	// SessionName returns the name of the session of a principal's modern requests.
-	SessionName(principal string) string
 }
 
 // Limits bound the memory and time that clients can use. A field that is zero stands for its
@@ -86,6 +88,8 @@ type Endpoint struct {
 	parker  CallParker // may be nil
 	replica Replica    // may be nil
 
+	sessionName func(principal string) string // may be nil
+
 	requests          requestCounter // counts all requests except subscriptions
 	workers           *workers.Pool
 	legacySessions    *sessionTable[*httpSession]      // by Mcp-Session-Id
@@ -98,6 +102,7 @@ type Endpoint struct {
 func New(o Options) *Endpoint {
 	limits := o.Limits.withDefaults()
 	e := &Endpoint{proxy: o.Proxy, limits: limits, log: o.Log, parker: o.Parker, replica: o.Replica,
+		sessionName:       o.SessionName,
 		workers:           workers.New(),
 		legacySessions:    newSessionTable[*httpSession](limits.Sessions, limits.SessionIdle),
 		principalSessions: newSessionTable[*principalSession](limits.Sessions, limits.SessionIdle),
@@ -156,11 +161,10 @@ func (e *Endpoint) newID() string {
 	return rand.Text() // 130 bits
 }
 
-// principalSessionName returns the name of the session of a principal's modern requests. It is the
-// same on all replicas, so that the audit logs of all of them name one session.
+// principalSessionName returns the name of the session of a principal's modern requests.
 func (e *Endpoint) principalSessionName(principal string) string {
-	if e.replica != nil {
-		return e.replica.SessionName(principal)
+	if e.sessionName != nil {
+		return e.sessionName(principal)
 	}
 	return newSessionName("principal")
 }

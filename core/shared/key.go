@@ -103,6 +103,12 @@ func (r *Ring) Name(k Key, name string) Hidden {
 	return r.hide("name", k.Kind, k.Principal, k.Name, name)
 }
 
+// SessionName returns the name that the session of a principal's modern requests has in the audit
+// logs of all replicas. The name does not show who the principal is.
+func (r *Ring) SessionName(principal string) string {
+	return "principal-" + r.hide("session", principal).text[:16]
+}
+
 // aead returns the encryption of one hidden name. Each name has its own key, so that the number of
 // values that may be encrypted with one key is never reached, and no value can take the place of
 // another one.

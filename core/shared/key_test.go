@@ -47,6 +47,10 @@ func TestRingHidesNames(t *testing.T) {
 		ring.Group(listed) != ring.Kind("task") {
 		t.Error("two rings of one state key hide a name differently")
 	}
+	if n := ring.SessionName("p"); n != same.SessionName("p") || n == ring.SessionName("q") ||
+		n == other.SessionName("p") || !strings.HasPrefix(n, "principal-") {
+		t.Errorf("the session is called %q", n)
+	}
 	if _, err := shared.NewRing([]byte("short")); err == nil {
 		t.Error("a short state key is accepted")
 	}

@@ -117,8 +117,8 @@ func (r report) authenticationRows(s setup, size int, c comparison) {
 }
 
 func (r report) viewersHeader(rounds int, length time.Duration, rate int) {
-	r.printLine("\nprocessor time of a call while viewers of the console follow the traffic, at %d "+
-		"calls a second if the machine is fast enough (%d rounds of four turns of %s; [] has the "+
+	r.printLine("\nprocessor time of a call while viewers of the console follow the traffic, at "+
+		"%d calls a second if the machine is fast enough (%d rounds of four turns of %s; [] has the "+
 		"interval of the median; goal: < 1 %% with one viewer)", rate, rounds, length)
 	r.printLine("%8s | %7s %7s | %8s %9s", "viewers", "rate", "with", "cpu/call", "+cpu/call")
 }
@@ -127,8 +127,8 @@ func (r report) viewersRow(viewers int, c comparison) {
 	added, low, high := c.addedCPU(1)
 	percent := func(d time.Duration) float64 { return 100 * float64(d) / float64(c.cpu(0)) }
 	r.printLine("%8d | %7.0f %7.0f | %8.1f %9.2f [%.2f, %.2f], %+.2f %% [%+.2f, %+.2f]",
-		viewers, c.rate(0), c.rate(1), microseconds(c.cpu(0)), microseconds(added), microseconds(low),
-		microseconds(high), percent(added), percent(low), percent(high))
+		viewers, c.rate(0), c.rate(1), microseconds(c.cpu(0)), microseconds(added),
+		microseconds(low), microseconds(high), percent(added), percent(low), percent(high))
 }
 
 func microseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }

@@ -21,6 +21,8 @@
 //	gatekit.jsonl.tree/gap               count of records that could not be written
 //	gatekit.jsonl.tree/ages              ages of the segments, with Retention.For
 //	gatekit.jsonl.tree/roster            logs of other replicas, with Options.Replica
+//	gatekit.jsonl.tree/cosigned          checkpoints that witnesses have cosigned
+//	gatekit.jsonl.tree/witnesses         states of the witnesses, from package audit/witness
 //	gatekit.jsonl.tree/tile/0/x001/234   hashes of the tree, in the layout of C2SP's tlog-tiles
 //	gatekit.jsonl.key, .pub              the key pair that signs checkpoints, mode 0600
 //	gatekit.jsonl.lock                   locked by the process that writes the log
@@ -173,7 +175,8 @@
 // verifying it needs the public key and not the log.
 //
 // Whoever has the private key and can write to the log's folder can still rewrite everything.
-// Against that, checkpoints are kept elsewhere: [Options.AnchorFile], [Options.OnCheckpoint]. The
+// Against that, checkpoints are kept elsewhere: [Options.AnchorFile], [Options.OnCheckpoint]. And
+// witnesses cosign checkpoints (C2SP tlog-cosignature): see package audit/witness. The
 // origin in a checkpoint is random, so that no log is mistaken for another.
 //
 // # Costs
@@ -203,5 +206,6 @@
 // Records: record.go, values.go, encode.go. Files: segments.go, paths.go, lock_unix.go, files.go.
 // Writing: log.go, batch.go, write.go, gapfile.go. Tree and checkpoints: key.go, checkpoint.go,
 // tree.go, recovery.go, maintenance.go, anchor.go, age.go, retention.go. Reading and verifying:
-// lines.go, reader.go, chain.go, verification.go, proof.go. Several replicas: roster.go.
+// lines.go, reader.go, chain.go, verification.go, proof.go. Several replicas:
+// roster.go. Witnesses: cosignature.go.
 package audit

@@ -23,7 +23,8 @@ type Proof struct {
 	Checkpoint []byte // the signed note
 }
 
-// Prove makes the proof of a record from the log and its tree.
+// Prove makes the proof of a record from the log and its tree. If witnesses have cosigned a
+// checkpoint that covers the record, the proof has that checkpoint, with the cosignatures.
 func Prove(file string, seq uint64, key note.Verifier) (*Proof, error) {
 	signed, err := readFile(filepath.Join(file+".tree", "checkpoint"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -36,6 +37,9 @@ func Prove(file string, seq uint64, key note.Verifier) (*Proof, error) {
 	c, err := OpenCheckpoint(signed, key)
 	if err != nil {
 		return nil, err
+	}
+	if cosigned := newestCosigned(file, key, seq); cosigned != nil && cosigned.Size <= c.Size {
+		c, signed = cosigned, cosigned.Note
 	}
 	if seq == 0 || seq > uint64(c.Size) {
 		return nil, fmt.Errorf("no checkpoint covers record %d: the last checkpoint covers %d "+

@@ -13,7 +13,7 @@ import (
 // it is not found: [Verification] reads all records. The zero value with File set is ready to use.
 // It is not safe for concurrent use.
 type ResumableVerification struct {
-	Verification // without Checkpoints and Progress, which are ignored
+	Verification // without Checkpoints, Progress and Witnesses, which are ignored
 
 	verifier *verifier // nil before the first part, and after an error
 }

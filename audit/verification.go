@@ -1,12 +1,14 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
@@ -22,6 +24,10 @@ type Verification struct {
 	// further checkpoints, which were kept elsewhere; the log must match them, too
 	Checkpoints []*Checkpoint
 	Progress    func(records uint64) // called every 65,536 records; may be nil
+	// witnesses whose cosigned checkpoints, which are kept beside the log, the log must match, too
+	Witnesses []*WitnessKey
+	// number of Witnesses that must have cosigned records; 0 for all
+	Quorum int
 }
 
 // VerificationResult describes a log that passed.
@@ -34,6 +40,10 @@ type VerificationResult struct {
 	// changed before that start
 	Recovered []SeqRange
 	InUse     bool // a process is writing the log; an incomplete last line was ignored
+	// the checkpoints that Verification.Witnesses have cosigned, and the number of records that at
+	// least Verification.Quorum of them have cosigned
+	Cosigned  []*CosignedCheckpoint
+	Witnessed int64
 }
 
 // RecordError is the first record that does not match the chain or the checkpoints.
@@ -154,6 +164,11 @@ func (w *verifier) loadCheckpoints() error {
 				"gatekit audit key", path, err)
 		}
 	}
+	if len(w.Witnesses) > 0 {
+		if w.result.Cosigned, err = ReadCosigned(w.File, w.Key, w.Witnesses); err != nil {
+			return err
+		}
+	}
 	w.checkpointsBySize = map[int64][]*Checkpoint{}
 	for _, c := range w.allCheckpoints() {
 		if own := w.result.Checkpoint; c.Origin != own.Origin {
@@ -169,7 +184,18 @@ func (w *verifier) loadCheckpoints() error {
 }
 
 func (w *verifier) allCheckpoints() []*Checkpoint {
-	return append(slices.Clip(w.Checkpoints), w.result.Checkpoint)
+	return append(w.foreignCheckpoints(), w.result.Checkpoint)
+}
+
+// foreignCheckpoints returns the checkpoints that are not the log's own last one.
+func (w *verifier) foreignCheckpoints() []*Checkpoint {
+	all := slices.Clone(w.Checkpoints)
+	for _, c := range w.result.Cosigned {
+		if len(c.Cosignatures) > 0 {
+			all = append(all, c.Checkpoint)
+		}
+	}
+	return all
 }
 
 // currentCheckpoint reads the log's checkpoint again. It returns nil if the checkpoint is missing
@@ -324,7 +350,7 @@ func (w *verifier) finish() error {
 			"start, unless expired segments were removed",
 			w.mismatch.seq, w.dir, filepath.Join(w.dir, "tile"))
 	}
-	for _, c := range w.Checkpoints {
+	for _, c := range w.foreignCheckpoints() {
 		// the records were removed, but their hashes are still there
 		if c.Size > 0 && uint64(c.Size) < w.result.First {
 			own := w.result.Checkpoint
@@ -343,7 +369,31 @@ func (w *verifier) finish() error {
 		}
 	}
 	w.result.CheckpointsMatched = len(w.Checkpoints)
-	return nil
+	return w.checkQuorum()
+}
+
+// checkQuorum checks that enough witnesses have cosigned a checkpoint of the log.
+func (w *verifier) checkQuorum() error {
+	if len(w.Witnesses) == 0 {
+		return nil
+	}
+	quorum := cmp.Or(w.Quorum, len(w.Witnesses))
+	if w.result.Witnessed = WitnessedSize(w.result.Cosigned, quorum); w.result.Witnessed > 0 {
+		return nil
+	}
+	var names []string
+	for _, k := range w.Witnesses {
+		if !slices.ContainsFunc(w.result.Cosigned, func(c *CosignedCheckpoint) bool {
+			return slices.ContainsFunc(c.Cosignatures, func(s Cosignature) bool {
+				return s.Witness == k
+			})
+		}) {
+			names = append(names, k.name)
+		}
+	}
+	return fmt.Errorf("fewer than %d of %d witnesses have cosigned the log: there is no "+
+		"cosignature of %s\nhint: gatekit check shows what the witnesses answer; the cosignatures "+
+		"are in %s", quorum, len(w.Witnesses), strings.Join(names, ", "), cosignedFile(w.File))
 }
 
 // tileReader reads tiles from a folder. tlog.TileHashReader verifies them.

@@ -122,7 +122,8 @@ var recordActions = []string{"pass", "deny", "modify", "hide", "restore", "ask",
 	"pin", "login", "refreshed", "rejected", "logout", "registered",
 	"exchanged", "revoke", "readmit", "console", "stop_traffic", "resume_traffic",
 	"plugin_lost", "plugin_restarted", "retry", "gap", "recovered", "prune", "clock", "roster",
-	"anchor lost", "anchor back", "sink lost", "sink back", "sink gap", "sink reset"}
+	"anchor lost", "anchor back", "sink lost", "sink back", "sink gap", "sink reset",
+	"witness lost", "witness back", "witness refused"}
 
 // checkActions returns an error for an action that no record has. Without this check, a mistyped
 // action would match no record, as if nothing had been denied.

@@ -84,6 +84,9 @@ var allowedImports = map[string][]string{
 	"audit/telemetry": {"core/canary", "core/display", "core/mcp", "core/pipeline", "core/proxy",
 		"core/shared"},
 	"audit/query": {"audit", "core/canary", "core/mcp", "core/pipeline"},
+	// asks witnesses for cosignatures of checkpoints; cmd passes it the HTTP clients
+	"audit/witness": {"audit", "core/atomicfile", "core/backoff", "core/display", "core/pipeline",
+		"core/regularfile"},
 	// the logs of all replicas of a cluster
 	"audit/fleet": {"audit", "core/mcp", "core/pipeline", "core/regularfile"},
 	// transport needs downstream and upstream for the interfaces that it implements

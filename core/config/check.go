@@ -79,6 +79,7 @@ func (l *loader) check(c *Config, root *node) {
 		l.errorf(audit.lookup("file"), "audit.file must name a file: every message is recorded")
 	}
 	l.checkSinks(&c.Audit, audit.lookup("sink"), l.checkAuditFiles(&c.Audit, audit))
+	l.checkWitnesses(&c.Audit, audit.lookup("witness"))
 	l.checkAdmin(&c.Admin, root.lookup("admin"))
 	l.checkStop(&c.Stop, root.lookup("stop"))
 	l.checkTelemetry(&c.Telemetry, root.lookup("telemetry"))

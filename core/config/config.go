@@ -362,6 +362,9 @@ type Audit struct {
 
 	// Sinks holds the sinks that records are sent to after they are in the log. Default: none.
 	Sinks []Sink `toml:"sink"`
+	// Witnesses holds the witnesses that cosign the checkpoints of the log, at most 16. Default:
+	// none.
+	Witnesses []Witness `toml:"witness"`
 }
 
 // Admin is [admin].

@@ -40,6 +40,10 @@
 //   - gatekit.audit.duration: the time until a record was as durable as configured;
 //   - gatekit.audit.failures: records that could not be written;
 //   - gatekit.audit.waiting: records that were accepted and are not written yet (durability async);
+//   - gatekit.audit.witness.behind: records that a witness has not cosigned. The label
+//     gatekit.witness names the witness;
+//   - gatekit.audit.witness.state: 1 for the current state of a witness, in the label
+//     gatekit.state: cosigning, failing or refused;
 //   - gatekit.audit.sink.behind: records that a sink has not sent. The label gatekit.sink names the
 //     sink;
 //   - gatekit.requests.active, gatekit.sessions, gatekit.calls.parked: current numbers;

@@ -21,6 +21,7 @@ type Sources struct {
 	Servers        func() []ServerState // configured servers
 	Plugins        func() []PluginState
 	Sinks          func() []SinkState
+	Witnesses      func() []WitnessState
 	Pins           func() []PinState
 	Stops          func() int       // stops in force; see gatekit stop
 	HTTP           func() HTTPState // of the listener for HTTP clients
@@ -62,6 +63,24 @@ type PluginState struct {
 type SinkState struct {
 	Name    string
 	Backlog uint64 // records that the sink has not sent
+}
+
+// WitnessState is the state of a witness of the audit log.
+type WitnessState struct {
+	Name    string
+	Backlog uint64 // records that the witness has not cosigned
+	Failing bool   // the witness did not cosign the last checkpoint that it got
+	Refused bool   // because it has seen another history of the log
+}
+
+func (w *WitnessState) state() string {
+	switch {
+	case w.Refused:
+		return "refused"
+	case w.Failing:
+		return "failing"
+	}
+	return "cosigning"
 }
 
 // PinState is the state of the comparison of a server with the lock file.
@@ -163,6 +182,11 @@ func (t *Telemetry) registerGauges(m metric.Meter) error {
 		"Records that were accepted and are not written yet.")
 	behind := gauge("gatekit.audit.sink.behind", "{record}",
 		"Records of the audit log that a sink has not sent.")
+	uncosigned := gauge("gatekit.audit.witness.behind", "{record}",
+		"Records of the audit log that a witness has not cosigned.")
+	witnessState := gauge("gatekit.audit.witness.state", "",
+		"1 for the current state of a witness: cosigning, failing, or refused if it has seen "+
+			"another history of the log.")
 	stops := gauge("gatekit.stops", "{stop}", "Stops in force: see gatekit stop.")
 	server := gauge("gatekit.server.state",
 		"", "1 for the current state of a server: idle, up or down.")
@@ -237,6 +261,16 @@ func (t *Telemetry) registerGauges(m metric.Meter) error {
 					metric.WithAttributes(attribute.String(keySink, sink.Name)))
 			}
 		}
+		if s.Witnesses != nil {
+			for _, w := range s.Witnesses() {
+				name := attribute.String(keyWitness, w.Name)
+				o.ObserveInt64(uncosigned, int64(w.Backlog), metric.WithAttributes(name))
+				for _, state := range []string{"cosigning", "failing", "refused"} {
+					o.ObserveInt64(witnessState, boolToInt(state == w.state()),
+						metric.WithAttributes(name, attribute.String(keyState, state)))
+				}
+			}
+		}
 		if s.Pins != nil {
 			for _, p := range s.Pins() {
 				o.ObserveInt64(heldBack, int64(p.HeldBack),
@@ -253,8 +287,8 @@ func (t *Telemetry) registerGauges(m metric.Meter) error {
 				metric.WithAttributes(attribute.String(keyLimit, "streams")))
 		}
 		return nil
-	}, sessions, parked, waiting, stops, behind, server, heldBack, processes, ended, startsRefused,
-		up, active, late, starts, connections, streams, refused)
+	}, sessions, parked, waiting, stops, behind, uncosigned, witnessState, server, heldBack,
+		processes, ended, startsRefused, up, active, late, starts, connections, streams, refused)
 	return err
 }
 

@@ -32,6 +32,7 @@ const (
 	keyPlugin    = "gatekit.plugin"
 	keyState     = "gatekit.state"
 	keySink      = "gatekit.sink"
+	keyWitness   = "gatekit.witness"
 	keyLimit     = "gatekit.limit"
 )
 

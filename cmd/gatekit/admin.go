@@ -112,6 +112,15 @@ func (g *gateway) telemetrySources() telemetry.Sources {
 			}
 			return states
 		},
+		Witnesses: func() []telemetry.WitnessState {
+			var states []telemetry.WitnessState
+			for _, w := range g.recording.witnesses.states() {
+				behind := max(0, int64(g.recording.audit.Committed())-w.Size)
+				states = append(states, telemetry.WitnessState{Name: w.Name,
+					Backlog: uint64(behind), Failing: w.Error != "", Refused: w.Refused})
+			}
+			return states
+		},
 		Pins:  g.pinStates,
 		Stops: func() int { return len(g.stops.List()) },
 		HTTP: func() telemetry.HTTPState {

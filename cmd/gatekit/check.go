@@ -47,6 +47,7 @@ no mistakes, check
   - fetches the metadata and the keys of the issuers of [listen.auth];
   - connects to the server of [shared], and tells if it could lose or forget shared state;
   - names the servers that no sandbox confines, and tells what the kernel can hold;
+  - tells what the witnesses of the audit log have cosigned, without asking them;
   - checks that the audit log, the sinks and the telemetry collector can be used, without
     sending anything.
 
@@ -144,6 +145,10 @@ func (p *program) checkAll(ctx context.Context, r *checkReport, cfg *config.Conf
 	for _, s := range cfg.Audit.Sinks {
 		r.width = max(r.width, len(s.Name))
 	}
+	for _, w := range cfg.Audit.Witnesses {
+		name, _, _ := strings.Cut(w.Key, "+")
+		r.width = max(r.width, len(name))
+	}
 	if cfg.Policy != nil {
 		r.width = max(r.width, len("policy"))
 	}
@@ -230,6 +235,7 @@ func (p *program) checkAll(ctx context.Context, r *checkReport, cfg *config.Conf
 		also(ctx, configured)
 	}
 	checkSinks(r, cfg)
+	checkWitnesses(r, cfg)
 	if !cfg.Allow.Enabled {
 		r.ok("allow", "[allow]", "gatekit allow is switched off: no denial can be allowed")
 	}

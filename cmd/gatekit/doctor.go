@@ -42,7 +42,7 @@ once, and tests the policies. Then it looks at what surrounds them:
              looks at the modes of its files and the space on its disk;
   - [pins]   tells which servers are not pinned, and what waits for an approval;
   - clients  tells which servers of the MCP clients on this machine no Gatekit is in front of;
-  - sinks    connects to each receiver, and sends nothing;
+  - sinks    connects to each receiver and each witness, and sends nothing;
   - clock    compares the clock with the last record;
   - PATH     tells which commands of servers a desktop client would not find.
 
@@ -378,7 +378,7 @@ const connectTimeout = 5 * time.Second
 // receivers connects to the receivers of the sinks and of the telemetry, all at the same time.
 func (d *diagnosis) receivers(ctx context.Context) {
 	var group sync.WaitGroup
-	check := func(name, address string) {
+	check := func(kind, name, address string) {
 		group.Go(func() {
 			network, host, err := receiverAddress(address)
 			if err == nil && network == "" {
@@ -392,19 +392,23 @@ func (d *diagnosis) receivers(ctx context.Context) {
 				}
 			}
 			if err != nil {
-				d.report.fail("sink", name, fmt.Errorf("connect to %s: %w", address, err))
+				d.report.fail(kind, name, fmt.Errorf("connect to %s: %w", address, err))
 				return
 			}
-			d.report.ok("sink", name, address+" can be reached")
+			d.report.ok(kind, name, address+" can be reached")
 		})
 	}
 	for _, c := range d.config.Audit.Sinks {
 		if c.URL != "" {
-			check(c.Name, c.URL)
+			check("sink", c.Name, c.URL)
 		}
 	}
+	for _, w := range d.config.Audit.Witnesses {
+		name, _, _ := strings.Cut(w.Key, "+")
+		check("witness", name, w.String())
+	}
 	if t := d.config.Telemetry; t.URL != "" {
-		check("[telemetry]", t.URL)
+		check("sink", "[telemetry]", t.URL)
 	}
 	group.Wait()
 }

@@ -302,7 +302,9 @@ func (g *gateway) endSessions() error {
 // start is recorded, and changed bundles may become active.
 func (g *gateway) announce(ctx context.Context) error {
 	r, a := g.recording, g.active
-	r.startSinks(a.config.Audit.File)
+	if err := r.startSinks(a.config.Audit.File); err != nil {
+		return err
+	}
 	if r.telemetry != nil {
 		r.telemetry.SetSources(g.telemetrySources())
 	}

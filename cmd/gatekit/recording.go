@@ -25,6 +25,7 @@ type recording struct {
 	log       *slog.Logger
 	telemetry *telemetry.Telemetry // nil if neither [admin] http nor [telemetry] url is set
 	sinks     *sinks
+	witnesses *witnesses
 	audit     *audit.Log
 	file      string             // of the audit log
 	receipts  bool               // [audit] receipts, which changes only at a restart
@@ -60,22 +61,36 @@ func (r *recording) closeTelemetry() error {
 	return nil
 }
 
-// makeSinks makes the sinks. They send nothing before startSinks is called.
+// makeSinks makes the sinks and the witnesses. They send nothing before startSinks is called.
 func (r *recording) makeSinks(c config.Audit) (err error) {
-	r.sinks, err = newSinks(c, r.log)
+	if r.witnesses, err = newWitnesses(c, r.log); err == nil {
+		r.sinks, err = newSinks(c, r.log)
+	}
 	return err
 }
 
-func (r *recording) startSinks(auditFile string) {
+func (r *recording) startSinks(auditFile string) error {
+	if err := r.witnesses.start(auditFile, r.sinkEvent); err != nil {
+		return err
+	}
 	r.sinks.start(auditFile, r.audit, r.sinkEvent)
+	return nil
 }
 
-// closeSinks closes the sinks after they have sent the remaining records. The audit log must
-// already be closed, so that the sinks send the record of the stop, too. At the same time,
-// closeSinks closes telemetry, which makes the stop shorter.
+// publishCheckpoint sends a checkpoint to the sinks and the witnesses. It does not wait for them.
+func (r *recording) publishCheckpoint(checkpoint []byte) {
+	r.sinks.anchor(checkpoint)
+	r.witnesses.queue(checkpoint)
+}
+
+// closeSinks closes the sinks after they have sent the remaining records, and the witnesses after
+// they were asked about the last checkpoint. The audit log must already be closed, so that the
+// sinks send the record of the stop, too. At the same time, closeSinks closes telemetry, which
+// makes the stop shorter.
 func (r *recording) closeSinks() error {
 	var wg sync.WaitGroup
 	wg.Go(r.sinks.close)
+	wg.Go(r.witnesses.close)
 	err := r.closeTelemetry()
 	wg.Wait()
 	return err
@@ -93,7 +108,7 @@ func (r *recording) openAuditLog(c config.Audit, replica *config.Cluster) (err e
 			For: c.KeepFor},
 		Key:          c.Key,
 		AnchorFile:   c.Anchor,
-		OnCheckpoint: r.sinks.anchor,
+		OnCheckpoint: r.publishCheckpoint,
 	}
 	if replica != nil {
 		o.Replica, o.Peers = replica.Name, replica.Replicas
@@ -163,8 +178,8 @@ func (r *recording) credentialsEvent(server, principal, action, reason string, e
 	return recordErr
 }
 
-// sinkEvent records that a sink was lost or works again. After the audit log is closed, the event
-// cannot be recorded, but the sink has logged it.
+// sinkEvent records that a sink or a witness was lost or works again. After the audit log is
+// closed, the event cannot be recorded, but the sink or the witness has logged it.
 func (r *recording) sinkEvent(action, reason string, err error) {
 	if err := r.event(context.Background(), action, reason, err); err != nil {
 		r.log.Debug("event not recorded", "event", action, "error", err)

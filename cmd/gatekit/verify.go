@@ -24,6 +24,7 @@ func (p *program) auditVerify() *cobra.Command {
 	var config, key, fleetDir string
 	var since []string
 	var asJSON bool
+	var witnesses witnessFlags
 	c := &cobra.Command{
 		Use:   "verify [FILE…]",
 		Short: "Verify that the audit log is complete and unmodified",
@@ -40,6 +41,10 @@ The flags decide what the result proves:
   --since FILE   Checkpoints that were kept elsewhere: an [audit] anchor, or what a sink received.
                  Even with the private key, records before a checkpoint cannot be changed or
                  removed. FILE holds one or more checkpoints. The flag may be repeated.
+  --witness KEY  The public key of a witness of [[audit.witness]]. Even with the private key, the
+                 records that the witness has cosigned cannot be changed or removed. The flag may
+                 be repeated. --quorum N demands cosignatures of N of these witnesses, instead of
+                 all.
 
 If the command line names no log, verify also compares the log with the anchor that the
 configuration names, if any. If this anchor is missing, verify fails.
@@ -60,12 +65,17 @@ log must be signed by one of them, and a key without a log counts as a missing l
   gatekit audit verify --key gatekit.pub --since /mnt/other/anchors audit/gatekit.jsonl
   gatekit audit verify --fleet /srv/audit --key replicas.pub`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			keys, quorum, err := witnesses.required()
+			if err != nil {
+				return err
+			}
 			if fleetDir != "" {
 				if len(args) > 0 || config != "" || len(since) > 0 {
 					return errors.New("--fleet names all logs, so it cannot be used with FILE, " +
 						"--config or --since")
 				}
-				return (&verifyOptions{key: key, json: asJSON}).verifyFleet(cmd, fleetDir)
+				return (&verifyOptions{key: key, json: asJSON, witnesses: keys,
+					quorum: quorum}).verifyFleet(cmd, fleetDir)
 			}
 			logs, err := (&logSource{config: config, args: args}).logs()
 			if err != nil {
@@ -75,7 +85,8 @@ log must be signed by one of them, and a key without a log counts as a missing l
 				return fmt.Errorf("--since works with one log, but there are %d\nhint: name "+
 					"one of them", len(logs))
 			}
-			o := verifyOptions{key: key, since: since, json: asJSON, single: len(logs) == 1}
+			o := verifyOptions{key: key, since: since, json: asJSON, single: len(logs) == 1,
+				witnesses: keys, quorum: quorum}
 			var failed int
 			for _, log := range logs {
 				err := o.verify(cmd, log)
@@ -104,6 +115,7 @@ log must be signed by one of them, and a key without a log counts as a missing l
 		"key", "", "public `key`, or the file with it (default: the key beside the log)")
 	c.Flags().StringArrayVar(&since, "since", nil,
 		"`file` of checkpoints that the log must match; may be repeated")
+	witnesses.add(c)
 	c.Flags().StringVar(&fleetDir, "fleet", "", "`folder` with one folder for each replica")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object for each log")
 	return c
@@ -115,6 +127,9 @@ type verifyOptions struct {
 	since  []string
 	json   bool
 	single bool // only one log is verified
+
+	witnesses []*audit.WitnessKey
+	quorum    int // number of witnesses that must have cosigned
 }
 
 // verify verifies a log and prints the result. If o.json is true, it also prints the error.
@@ -164,7 +179,8 @@ func (o *verifyOptions) run(ctx context.Context, log auditLog, key note.Verifier
 	notes []string, err error) {
 	all, notes, unusable := checkpoints(log.file, o.since, log.anchor, key)
 	all = append(all, others...)
-	v := audit.Verification{File: log.file, Key: key, Checkpoints: all, Progress: progress}
+	v := audit.Verification{File: log.file, Key: key, Checkpoints: all, Progress: progress,
+		Witnesses: o.witnesses, Quorum: o.quorum}
 	done, err = v.Run(ctx)
 	if bad, ok := errors.AsType[*audit.RecordError](err); ok {
 		bad.Position.File = displayPath(bad.Position.File)
@@ -192,6 +208,7 @@ type verificationJSON struct {
 	Key           string            `json:"key,omitempty"`
 	Recovered     []recordRangeJSON `json:"recovered"`
 	FromElsewhere int               `json:"checkpoints_matched"`
+	Witnessed     int64             `json:"witnessed,omitempty"` // records, with --witness
 	Notes         []string          `json:"notes,omitempty"`
 }
 
@@ -209,7 +226,7 @@ func newVerificationJSON(file string, key note.Verifier, done *audit.Verificatio
 	}
 	if failure == nil && done != nil {
 		result.First, result.Last = done.First, done.Last
-		result.FromElsewhere = done.CheckpointsMatched
+		result.FromElsewhere, result.Witnessed = done.CheckpointsMatched, done.Witnessed
 		if done.Checkpoint != nil {
 			result.Signed = done.Checkpoint.Size
 		}
@@ -316,6 +333,10 @@ func printVerification(w io.Writer, file string, key note.Verifier,
 		fmt.Fprintf(w, "  records %d to %d had no checkpoint when Gatekit next started: changes "+
 			"before that start cannot be detected\n", span.From, span.Through)
 	}
+	if done.Witnessed > 0 {
+		fmt.Fprintf(w, "  records 1 to %d are cosigned: %s\n", done.Witnessed,
+			printable(describeCosignatures(done.Cosigned)))
+	}
 	if done.CheckpointsMatched > 0 {
 		fmt.Fprintf(w, "  %s from elsewhere: verified\n", plural(done.CheckpointsMatched,
 			"checkpoint"))
@@ -385,13 +406,14 @@ key), and either gatekit audit verify-proof or another tool for the C2SP tlog-pr
 
 func (p *program) auditVerifyProof() *cobra.Command {
 	var key string
+	var witnesses witnessFlags
 	c := &cobra.Command{
 		Use:   "verify-proof --key KEY [FILE]",
 		Short: "Verify the proof of a record",
 		Long: `Verify-proof reads a proof that gatekit audit prove printed, from FILE or stdin. If
 the record is in the log whose checkpoints KEY verifies, verify-proof prints the record unchanged;
 on a terminal, unprintable characters are escaped. Verify-proof needs no log, no configuration and
-no network.`,
+no network. With --witness, the checkpoint in the proof must be cosigned, too.`,
 		Example: `  gatekit audit verify-proof --key gatekit.pub record-41.tlog-proof`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if key == "" {
@@ -404,6 +426,10 @@ no network.`,
 			if err != nil {
 				return err
 			}
+			keys, quorum, err := witnesses.required()
+			if err != nil {
+				return err
+			}
 			text, err := readProof(cmd.InOrStdin(), args)
 			if err != nil {
 				return err
@@ -413,6 +439,9 @@ no network.`,
 				return err
 			}
 			c, err := proof.Verify(k)
+			if err == nil && len(keys) > 0 {
+				err = checkProofWitnesses(proof, k, keys, quorum)
+			}
 			if err != nil {
 				return err
 			}
@@ -429,6 +458,7 @@ no network.`,
 			return err
 		},
 	}
+	witnesses.add(c)
 	c.Flags().StringVar(&key,
 		"key", "", "public `key` that verifies the log's checkpoints, or the file with it")
 	return c

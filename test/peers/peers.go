@@ -93,6 +93,24 @@ var openIDProvider = sync.OnceValues(func() (string, error) {
 	return path, err
 })
 
+// Witness builds the witness that test/witness pins, cmd/omniwitness of transparency-dev/witness,
+// and returns its path. If the build fails, for example because its modules cannot be fetched, the
+// test is skipped.
+func Witness(t testing.TB) string {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("left out by -short: builds a witness")
+	}
+	binary := filepath.Join(t.TempDir(), "omniwitness")
+	build := exec.Command("go", "build", "-o", binary,
+		"github.com/transparency-dev/witness/cmd/omniwitness")
+	build.Dir = filepath.Join(Top(), "test", "witness")
+	if out, err := build.CombinedOutput(); err != nil {
+		missing(t, fmt.Errorf("the witness cannot be built: %w\n%s", err, out))
+	}
+	return binary
+}
+
 // Modules is a folder in which npm ci has made a node_modules.
 type Modules struct{ dir string }
 

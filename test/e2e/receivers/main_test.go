@@ -2,7 +2,7 @@
 // messages, Prometheus scrapes metrics, and an OpenTelemetry collector receives records, metrics
 // and traces. rsyslog and Prometheus come from Debian's packages rsyslog, rsyslog-gnutls and
 // prometheus. Without these packages, the tests of rsyslog and Prometheus are skipped. The
-// collector is built from test/collector.
+// collector is built from test/collector, and a witness of checkpoints from test/witness.
 package receivers
 
 import (

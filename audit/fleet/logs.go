@@ -135,7 +135,10 @@ func read(ctx context.Context, log Log) (s statements) {
 		if !isRoster && !bytes.Contains(line, via) {
 			continue
 		}
-		r, err := audit.ParseRecord(bytes.Clone(line))
+		r, err := audit.ParseSummary(line)
+		if err == nil && isRoster {
+			r, err = audit.ParseRecord(bytes.Clone(line))
+		}
 		if err != nil {
 			return s
 		}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -102,13 +103,16 @@ func (w *Witness) post(ctx context.Context, old int64, proof tlog.TreeProof,
 		b = fmt.Appendf(b, "%s\n", h)
 	}
 	b = append(append(b, '\n'), c.Note...)
-	url := strings.TrimSuffix(w.URL, "/") + "/add-checkpoint"
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(b))
+	target := strings.TrimSuffix(w.URL, "/") + "/add-checkpoint"
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, target, bytes.NewReader(b))
 	if err != nil {
 		return nil, err
 	}
 	request.Header.Set("Content-Type", "text/plain; charset=utf-8")
 	response, err := w.Client.Do(request)
+	if failed, ok := errors.AsType[*url.Error](err); ok {
+		err = failed.Err // without the method and the URL
+	}
 	if err != nil {
 		return nil, err
 	}

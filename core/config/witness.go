@@ -22,7 +22,7 @@ type Witness struct {
 	CA string `toml:"ca"`
 }
 
-// String returns the URL without its path, which may be secret.
+// String returns the URL without its path.
 func (w Witness) String() string {
 	u, err := url.Parse(w.URL)
 	if err != nil {

@@ -101,7 +101,9 @@ func writeFleet(t testing.TB, dir, older string) {
 	time.Sleep(time.Second)
 	b = openReplica(t, dir, "b")
 	b.meet(a)
+	a.meet(b)
 	b.record(5, "a")
+	time.Sleep(6 * time.Minute)
 	a.meet(b)
 	a.record(1, "")
 	for _, r := range []*replica{a, b, c} {
@@ -146,6 +148,10 @@ func TestVerifyFindsWhatIsWrongWithAFleet(t *testing.T) {
 	dir, older := t.TempDir(), filepath.Join(t.TempDir(), "older")
 	synctest.Test(t, func(t *testing.T) { writeFleet(t, dir, older) })
 	keys := []string{key(t, dir, "a"), key(t, dir, "b"), key(t, dir, "c")}
+	_, stranger, err := note.GenerateKey(nil, "stranger")
+	if err != nil {
+		t.Fatal(err)
+	}
 	remove := func(t *testing.T, path string) {
 		t.Helper()
 		if err := os.RemoveAll(path); err != nil {
@@ -160,6 +166,8 @@ func TestVerifyFindsWhatIsWrongWithAFleet(t *testing.T) {
 	}{
 		{"unchanged", func(*testing.T, string) {}, nil, []string{"ok a", "ok b", "ok c"}},
 		{"with all keys", func(*testing.T, string) {}, keys, []string{"ok a", "ok b", "ok c"}},
+		{"with a key that no log has", func(*testing.T, string) {}, append(slices.Clone(keys),
+			stranger), []string{"ok a", "ok b", "ok c", "missing stranger+"}},
 		{"with the key of another replica", func(*testing.T, string) {}, keys[:2],
 			[]string{"ok a", "ok b", "damaged c: its key gatekit/"}},
 		{"a log that was met is missing", func(t *testing.T, dir string) {
@@ -173,6 +181,9 @@ func TestVerifyFindsWhatIsWrongWithAFleet(t *testing.T) {
 			remove(t, filepath.Join(dir, "c"))
 			remove(t, filepath.Join(dir, "a"))
 		}, keys, []string{"missing a: its log gatekit/", "ok b", "missing gatekit/"}},
+		{"a key of which the log is missing is reported once", func(t *testing.T, dir string) {
+			remove(t, filepath.Join(dir, "b"))
+		}, keys, []string{"ok a", "missing b: its log gatekit/", "ok c"}},
 		{"an empty folder", func(t *testing.T, dir string) {
 			remove(t, filepath.Join(dir, "c"))
 			if err := os.Mkdir(filepath.Join(dir, "c"), 0o700); err != nil {
@@ -198,7 +209,7 @@ func TestVerifyFindsWhatIsWrongWithAFleet(t *testing.T) {
 		{"an older copy", func(t *testing.T, dir string) {
 			remove(t, filepath.Join(dir, "b"))
 			copyDir(t, older, filepath.Join(dir, "b"))
-		}, nil, []string{"ok a", "behind b: it ends at record 4, but record 2 of a has a " +
+		}, nil, []string{"ok a", "behind b: it ends at record 4, but record 3 of a has a " +
 			"checkpoint of 11 of its records", "ok c"}},
 		{"written anew with another key", func(t *testing.T, dir string) {
 			remove(t, filepath.Join(dir, "b"))
@@ -221,8 +232,25 @@ func TestVerifyFindsWhatIsWrongWithAFleet(t *testing.T) {
 				b.record(20, "")
 				b.close()
 			})
-		}, nil, []string{"ok a", "damaged b: it does not match what a says about it in record 2",
+		}, nil, []string{"ok a", "damaged b: it does not match what a says about it in record 3",
 			"ok c"}},
+		{"two histories of equal length, both of which were met", func(t *testing.T, dir string) {
+			fork := filepath.Join(t.TempDir(), "fleet")
+			copyDir(t, older, filepath.Join(fork, "b"))
+			if err := os.Chmod(filepath.Join(fork, "b", "gatekit.jsonl.key"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Test(t, func(t *testing.T) {
+				time.Sleep(time.Hour)
+				a, b := openReplica(t, dir, "a"), openReplica(t, fork, "b")
+				b.record(6, "") // with the first roster of its process, 11 records
+				a.meet(b)
+				a.close()
+				b.close()
+			})
+			remove(t, filepath.Join(dir, "b"))
+			copyDir(t, filepath.Join(fork, "b"), filepath.Join(dir, "b"))
+		}, nil, []string{"ok a", "damaged b: it does not match what a says about it", "ok c"}},
 		{"two copies of one log", func(t *testing.T, dir string) {
 			copyDir(t, filepath.Join(dir, "b"), filepath.Join(dir, "b2"))
 		}, nil, []string{"ok a", "ok b (b)", "damaged b (b2): it is another copy of the log of b",

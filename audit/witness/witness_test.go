@@ -452,6 +452,14 @@ func TestCosignaturesAreKeptForEachWitness(t *testing.T) {
 			strings.Count(string(b), "\n\n— ") != 3 {
 			t.Errorf("the file has %s, error %v", b, err)
 		}
+		// The next process knows what each of them has cosigned, and which of them fail.
+		want := g.States()
+		g = start(t, g.file, a, b, c)
+		if got := g.States(); !slices.Equal(got, want) || got[0].Error != "" ||
+			got[1].Size != 3 || got[2].Size != 5 || got[1].Error == "" {
+			t.Errorf("after a restart, the states are %+v, want %+v", got, want)
+		}
+		g.close()
 	})
 }
 

@@ -23,10 +23,13 @@ var durabilityVariants = []variant{
 	{name: "async", auditKeys: "durability = \"async\"\n"},
 }
 
-// auditVariants returns the durabilityVariants and one more variant. That variant sends all records
-// to a file and to the webhook at hookURL.
+// auditVariants returns the durabilityVariants and two more variants. One adds receipts to the
+// results. The other one sends all records to a file and to the webhook at hookURL.
 func auditVariants(hookURL string) []variant {
 	return append(slices.Clone(durabilityVariants), variant{
+		name:      "write, receipts",
+		auditKeys: "durability = \"write\"\nreceipts = true\n",
+	}, variant{
 		name:      "write, two sinks",
 		auditKeys: "durability = \"write\"\n",
 		tables: "[[audit.sink]]\nname = \"file\"\nkind = \"file\"\npath = \"sink.jsonl\"\n" +

@@ -66,7 +66,8 @@
 //
 // The durabilities of the audit log are compared with a Gatekit that records no message. That
 // binary is built only for this comparison (go build -overlay); the product always records
-// messages. A call has two records.
+// messages. A call has two records. The variant "write, receipts" also signs a receipt for each
+// result ([audit] receipts).
 //
 // Telemetry is compared in the same way. Gatekit counts metrics, which nobody reads. Some variants
 // also send spans of every call, or of one call in a hundred, to a collector, which discards them.

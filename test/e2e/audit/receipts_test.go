@@ -108,6 +108,39 @@ func TestVerifyReceiptCommand(t *testing.T) {
 	g.WantRecords("to_client response tools/call box echo pass")
 }
 
+// The record that a receipt names is in the log: audit prove proves it with the receipt's key.
+func TestReceiptAndProof(t *testing.T) {
+	g, c := harness.StartStdio(t, harness.ScriptedServer("box")+receiptsOn, "2025-11-25")
+	m := harness.CallTool(t, c, "box__echo", `{"text":"one"}`)
+	c.Close()
+	<-g.Exited
+	receipt := verifyReceipt(t, filepath.Join(g.Dir, "audit.jsonl.pub"), string(m.Result),
+		`{"text":"one"}`)["gatekit"].Receipt
+	run := func(stdin string, args ...string) (stdout, stderr string) {
+		t.Helper()
+		cmd := exec.CommandContext(harness.Context(t), peers.Gatekit(t), args...)
+		var errors strings.Builder
+		cmd.Dir, cmd.Stdin, cmd.Stderr = g.Dir, strings.NewReader(stdin), &errors
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("%v: %v: %s", args, err, errors.String())
+		}
+		return string(out), errors.String()
+	}
+	proof, _ := run("", "audit", "prove", fmt.Sprint(receipt.Record))
+	record, about := run(proof, "audit", "verify-proof", "--key", "audit.jsonl.pub")
+	var proved harness.Record
+	if err := json.Unmarshal([]byte(record), &proved); err != nil {
+		t.Fatalf("%v: %s", err, record)
+	}
+	want := "to_client response tools/call " + receipt.Server + " " + receipt.Tool + " " +
+		receipt.Decision
+	if proved.Seq != receipt.Record || proved.String() != want ||
+		!strings.Contains(about, "of the log "+receipt.Log+",") {
+		t.Errorf("the receipt is %+v, but the proof is %sfor %s", receipt, about, record)
+	}
+}
+
 // Results that Gatekit denies have receipts, too. Results that no double can hold have a reason.
 func TestReceiptOfDenialAndOfLargeNumber(t *testing.T) {
 	peers.Installed(t, "node")

@@ -23,10 +23,10 @@ its values. In values, "*" stands for any text: --server 'git*'. --since and --u
 
 --action is the action of a message or of an event. The actions of messages are pass, deny, modify,
 hide, restore, ask, answer, skip, allowed (see gatekit allow) and park. If a policy in shadow mode
-let the message pass, the action is would_deny, would_modify, would_hide or would_ask. The actions
-of events are start, reload, connect, allow, lost, plugin_lost, … --stage is the plugin or policy
-that acted. With both flags, a record matches if this stage did this action: --stage secrets
---action modify.`
+let the message pass, the action is would_deny, would_modify, would_hide or would_ask; the same
+holds for a planted value with action = "record". The actions of events are start, reload, connect,
+allow, lost, plugin_lost, … --stage is the plugin or policy that acted. With both flags, a record
+matches if this stage did this action: --stage secrets --action modify.`
 
 // filterFlags adds the filter flags to a command. After the flags are parsed, the returned function
 // returns the filter that they describe.

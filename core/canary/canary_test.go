@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net/url"
 	"os"
 	"strings"
@@ -129,6 +130,32 @@ func TestEncodings(t *testing.T) {
 				t.Errorf("got the reason %q", v.Reason)
 			}
 		})
+	}
+}
+
+// An encoded value is found between any other texts.
+func TestEncodedValueIsFoundInAnyText(t *testing.T) {
+	stage := canary.NewStage([]canary.Canary{{Name: "key", Values: []string{planted}}}, nil)
+	encoded := base64.StdEncoding.EncodeToString([]byte("f: " + planted))
+	forms := []string{planted, encoded, allPercent(planted), allUnicode(planted),
+		wrapped(encoded, "\n"), wrapped(encoded, "\r\n\t "), wrapped(encoded, `\n  `),
+		wrapped(encoded, "%0d%0A "), wrapped(encoded, `\r `), wrapped(encoded, `\u000a `),
+		url.QueryEscape(wrapped(encoded, "\n")), wrapped(encoded[:20], "\n") + "\n" +
+			strings.ReplaceAll(encoded[20:], "L", "%4c")}
+	pieces := []string{"a", " ", "  ", "\t", "\n", "\r", `\`, "%", `\n`, "%0", "%20", "%25", `\u00`,
+		"word", "0a", "x\n ", ":", "="}
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 5000 {
+		junk := func() (text string) {
+			for range random.IntN(8) {
+				text += pieces[random.IntN(len(pieces))]
+			}
+			return text
+		}
+		text := junk() + " " + forms[random.IntN(len(forms))] + " " + junk()
+		if v := inspect(t, stage, message(text)); len(v.Findings) != 1 {
+			t.Fatalf("got %d findings in %q, want 1", len(v.Findings), text)
+		}
 	}
 }
 

@@ -6,6 +6,8 @@
 //
 //   - Stage looks at every string, number and member name in the body of a message, and at its
 //     method and id. It names the canary and the place, and never returns a value.
+//   - The recorder of a Stage also searches the messages that no stage inspects, and replaces each
+//     text of a record that has a value.
 //   - A value is found in upper or lower case, as a part of a longer text, in base64 of a longer
 //     text (both alphabets, also on several lines), in hexadecimal, and in up to three layers of
 //     percent-encoding and backslash escapes (JSON within a string).
@@ -22,6 +24,6 @@
 // A digest can only be compared with a text whose beginning and end are known. A canary may be
 // anywhere within a text and in several encodings, so the scan needs the value.
 //
-// scanner.go searches a text for many patterns, decode.go removes encodings, and stage.go is the
-// stage of the pipeline.
+// scanner.go searches a text for many patterns, decode.go removes encodings, stage.go is the stage
+// of the pipeline, and recorder.go its recorder.
 package canary

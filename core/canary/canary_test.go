@@ -112,6 +112,11 @@ func TestEncodings(t *testing.T) {
 		{"another key", "AKIA-q7/Zx9+Lm2_Wt5KvX", false},
 		{"base64 of another key", std([]byte("AKIA-q7/Zx9+Lm2_Wt5zzz")), false},
 		{"faulty escapes", `%4 %zz \u00 \x \`, false},
+		{"a cut-off backslash", planted + `\`, true},
+		{"a cut-off escape", planted + `\x4`, true},
+		{"a cut-off JSON escape", planted + `\u004`, true},
+		{"a cut-off percent-encoding", planted + "%4", true},
+		{"escapes up to the end", allPercent(planted[:12]) + allUnicode(planted[12:]), true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

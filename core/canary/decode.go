@@ -94,11 +94,7 @@ func partAround(text []byte, least, at int) (from, to int) {
 		if !isBlank(text[to]) {
 			continue
 		}
-		start := to
-		for start > from && isBlank(text[start-1]) {
-			start--
-		}
-		if !endsLine(text[from:start]) {
+		if !endsLine(text[from:to]) {
 			break
 		}
 		for to+1 < len(text) && isBlank(text[to+1]) {

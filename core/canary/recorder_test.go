@@ -62,6 +62,12 @@ func TestRecordHasNoValue(t *testing.T) {
 			t.Errorf("got the step %+v, want no value in it", got)
 		}
 	}
+	alone := pipeline.New(stage.Recorder(k), pipeline.Options{},
+		pipeline.StageConfig{Name: canary.StageName, Stage: stage})
+	if _, err := alone.Pass(t.Context(), message(planted)); err != nil || len(k.last.Steps) != 1 ||
+		k.last.Action != "would_deny" {
+		t.Errorf("without another stage: got the record %+v, %v, want one step", k.last, err)
+	}
 	if _, err := p.Pass(t.Context(), message("sugar")); err == nil ||
 		!strings.Contains(texts(k.last), "sugar") || k.last.OmitBody {
 		t.Errorf("a message without a canary: got the record %s", texts(k.last))

@@ -53,6 +53,9 @@
 //     label gatekit.limit names the limit;
 //   - gatekit.server.state, gatekit.server.processes, gatekit.server.processes.ended,
 //     gatekit.server.starts.refused: the state and the processes of servers;
+//   - gatekit.configuration: 1, with digests of the configuration and of the policies as the labels
+//     gatekit.configuration and gatekit.policies;
+//   - gatekit.replica.differs: 1 if another replica, which gatekit.replica names, has others;
 //   - gatekit.plugin.up, gatekit.plugin.starts, gatekit.plugin.requests.active,
 //     gatekit.plugin.late: the state of plugin processes;
 //   - metrics of the Go runtime and the process.

@@ -25,6 +25,21 @@ type Sources struct {
 	Pins           func() []PinState
 	Stops          func() int       // stops in force; see gatekit stop
 	HTTP           func() HTTPState // of the listener for HTTP clients
+	Configuration  func() ConfigurationState
+	Replicas       func() []ReplicaState // the others behind the same address
+}
+
+// ConfigurationState names what Gatekit runs with. Equal values mean equal configurations, and
+// equal policies.
+type ConfigurationState struct {
+	Configuration string
+	Policies      string // "" without policies
+}
+
+// ReplicaState describes another replica.
+type ReplicaState struct {
+	Name    string
+	Differs bool // it has another configuration, or other policies
 }
 
 // HTTPState is the state of the listener for HTTP clients.
@@ -188,6 +203,10 @@ func (t *Telemetry) registerGauges(m metric.Meter) error {
 		"1 for the current state of a witness: cosigning, failing, or refused if it has seen "+
 			"another history of the log.")
 	stops := gauge("gatekit.stops", "{stop}", "Stops in force: see gatekit stop.")
+	configuration := gauge("gatekit.configuration", "",
+		"1, with digests of the configuration without secrets and of the policies as labels.")
+	differs := gauge("gatekit.replica.differs", "",
+		"1 if another replica has another configuration or other policies, else 0.")
 	server := gauge("gatekit.server.state",
 		"", "1 for the current state of a server: idle, up or down.")
 	heldBack := gauge("gatekit.pins.held_back", "{item}",
@@ -231,6 +250,18 @@ func (t *Telemetry) registerGauges(m metric.Meter) error {
 			{stops, s.Stops}} {
 			if g.from != nil {
 				o.ObserveInt64(g.to, int64(g.from()))
+			}
+		}
+		if s.Configuration != nil {
+			now := s.Configuration()
+			o.ObserveInt64(configuration, 1, metric.WithAttributes(
+				attribute.String(keyConfiguration, now.Configuration),
+				attribute.String(keyPolicies, now.Policies)))
+		}
+		if s.Replicas != nil {
+			for _, r := range s.Replicas() {
+				o.ObserveInt64(differs, boolToInt(r.Differs),
+					metric.WithAttributes(attribute.String(keyReplica, r.Name)))
 			}
 		}
 		if s.Servers != nil {
@@ -288,7 +319,8 @@ func (t *Telemetry) registerGauges(m metric.Meter) error {
 		}
 		return nil
 	}, sessions, parked, waiting, stops, behind, uncosigned, witnessState, server, heldBack,
-		processes, ended, startsRefused, up, active, late, starts, connections, streams, refused)
+		processes, ended, startsRefused, up, active, late, starts, connections, streams, refused,
+		configuration, differs)
 	return err
 }
 

@@ -34,6 +34,10 @@ const (
 	keySink      = "gatekit.sink"
 	keyWitness   = "gatekit.witness"
 	keyLimit     = "gatekit.limit"
+
+	keyConfiguration = "gatekit.configuration"
+	keyPolicies      = "gatekit.policies"
+	keyReplica       = "gatekit.replica"
 )
 
 // other is the label for every value that is not in the bounded set.

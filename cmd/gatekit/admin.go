@@ -121,6 +121,21 @@ func (g *gateway) telemetrySources() telemetry.Sources {
 			}
 			return states
 		},
+		Configuration: func() telemetry.ConfigurationState {
+			s := g.currentState()
+			return telemetry.ConfigurationState{Configuration: s.configuration,
+				Policies: s.policies}
+		},
+		Replicas: func() []telemetry.ReplicaState {
+			if g.replica == nil {
+				return nil
+			}
+			var states []telemetry.ReplicaState
+			for _, p := range g.replica.Peers() {
+				states = append(states, telemetry.ReplicaState(p))
+			}
+			return states
+		},
 		Pins:  g.pinStates,
 		Stops: func() int { return len(g.stops.List()) },
 		HTTP: func() telemetry.HTTPState {

@@ -66,6 +66,10 @@ logs of gatekit wrap.`,
 				return err
 			}
 			d := &diagnosis{report: r, config: cfg}
+			if cfg.Cluster != nil {
+				r.ok("cluster", "[cluster]", "digest of the configuration, as in the metric "+
+					"gatekit_configuration of each replica: "+configDigest(cfg))
+			}
 			p.checkAll(cmd.Context(), r, cfg, d.attacks)
 			d.audit(cmd.Context(), cfg.Audit)
 			d.pins()

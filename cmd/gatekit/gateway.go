@@ -80,6 +80,8 @@ type gateway struct {
 	// servers holds the servers of the active configuration. Readers that must not wait for mu use
 	// it.
 	servers atomic.Pointer[[]*server]
+	// state describes the active configuration to other replicas and to /metrics.
+	state atomic.Pointer[replicaState]
 	// pins is the active comparison with the lock file; nil if there is no [pins].
 	pins atomic.Pointer[pins.Guard]
 
@@ -195,6 +197,7 @@ func (g *gateway) closeWorkers() error {
 
 func (g *gateway) openProxy(context.Context) (err error) {
 	g.publishServers()
+	g.publishState()
 	g.proxy, err = proxy.New(g.proxyOptions(g.active))
 	return err
 }

@@ -126,6 +126,7 @@ func (g *gateway) activate(ctx context.Context, next *activeConfig) error {
 	}
 	g.active = next
 	g.publishServers()
+	g.publishState()
 	return nil
 }
 

@@ -23,6 +23,7 @@ func (g *gateway) openReplica(context.Context) error {
 	}
 	g.replica, err = cluster.Listen(cluster.Options{Name: c.Name, Listen: c.Listen,
 		Advertise: c.Advertise, TLS: secure, StateKey: []byte(g.active.config.Listen.StateKey),
+		State: func() string { return g.currentState().String() },
 		RecordRefusal: func(ctx context.Context, r *http.Request, status int, reason string) {
 			g.recording.refusedRequest(ctx, r.RemoteAddr,
 				transport.Refusal{Status: status, Reason: reason})

@@ -34,6 +34,8 @@ func (r *Replica) accept(w http.ResponseWriter, req *http.Request, h Handler) {
 		var p *identity.Principal
 		if p, err = e.User.identity(); err == nil {
 			req.Header.Del(headerForwarded)
+			r.notePeer(e.Via, e.State)
+			r.describe(w.Header())
 			r.answerAbout(w, e.About)
 			h.ServeForwarded(w, req, Forwarded{Via: e.Via, Principal: p, envelope: e})
 			return

@@ -25,8 +25,9 @@ const envelopeLifetime = 30 * time.Second
 
 // envelope describes a forwarded request to the owner.
 type envelope struct {
-	To      string     `json:"to"`  // address of the owner
-	Via     string     `json:"via"` // name of the replica that forwards
+	To      string     `json:"to"`    // address of the owner
+	Via     string     `json:"via"`   // name of the replica that forwards
+	State   string     `json:"state"` // of that replica
 	Method  string     `json:"method"`
 	Target  string     `json:"target"`  // path and query
 	Session string     `json:"session"` // Mcp-Session-Id; "" if there is none
@@ -81,9 +82,10 @@ func (r *Replica) seal(req *http.Request, owner string, body []byte,
 	p *identity.Principal, about []byte) (string, error) {
 	digest, nonce := sha256.Sum256(body), make([]byte, 16)
 	rand.Read(nonce)
-	plain, err := json.Marshal(envelope{To: owner, Via: r.o.Name, Method: req.Method,
-		Target: req.URL.RequestURI(), Session: req.Header.Get(mcp.HeaderSessionID),
-		Body: digest[:], Time: time.Now(), Nonce: nonce, User: envelopeOf(p), About: about})
+	plain, err := json.Marshal(envelope{To: owner, Via: r.o.Name, State: r.state(),
+		Method: req.Method, Target: req.URL.RequestURI(),
+		Session: req.Header.Get(mcp.HeaderSessionID), Body: digest[:], Time: time.Now(),
+		Nonce: nonce, User: envelopeOf(p), About: about})
 	if err != nil {
 		return "", err
 	}

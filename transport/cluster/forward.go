@@ -62,7 +62,7 @@ func (r *Replica) Forward(w http.ResponseWriter, req *http.Request, owner string
 		},
 		ModifyResponse: func(response *http.Response) error {
 			r.meetOwner(owner, about != nil, response.Header)
-			return nil
+			return r.noteAnswer(response)
 		},
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) { failure = err },
 	}

@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// Options configure a Replica. All fields but Describe, Meet
-// and Log are required.
+// Options configure a Replica. All fields but State, Describe, Meet and Log are required.
 type Options struct {
 	Name      string // of this replica, in the records of the others: "gatekit-0"
 	Listen    string // address for the other replicas: "0.0.0.0:7443"
@@ -24,6 +23,10 @@ type Options struct {
 	TLS *tls.Config
 	// StateKey is the same in all replicas.
 	StateKey []byte
+	// State describes the configuration and the policies of this replica, in at most 200 bytes. The
+	// replicas compare it when they forward requests. It must not contain secrets, and is called
+	// often. nil: there is none.
+	State func() string
 	// RecordRefusal records a request that is refused.
 	RecordRefusal func(ctx context.Context, r *http.Request, status int, reason string)
 	// Describe returns what the other replicas are told about this one, such as its audit log; nil
@@ -46,6 +49,7 @@ type Replica struct {
 	nonces    usedNonces
 	told      toldReplicas
 	leaving   atomic.Bool // set by Leave
+	peers     peers
 }
 
 // Times of the connections between replicas.

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -305,4 +306,60 @@ func TestReplicasAreReplacedWithoutALostCall(t *testing.T) {
 		t.Errorf("legacy clients initialized %d times after %d ended sessions, want %d at first "+
 			"and one for each ended session", initializes, ended, clients)
 	}
+}
+
+// TestReplicasReportDrift starts two replicas that differ in one setting. As soon as one of them
+// has forwarded a request to the other, the metrics of both show it.
+func TestReplicasReportDrift(t *testing.T) {
+	certificates := t.TempDir()
+	writeClusterCertificates(t, certificates)
+	var all []*harness.Gatekit
+	var admins []string
+	for i, deny := range []string{"", "[deny]\nreasons = true\n"} {
+		admin := peers.FreeAddress(t)
+		admins = append(admins, admin)
+		all = append(all, harness.StartHTTP(t, replicaConfig(i, peers.FreeAddress(t), certificates)+
+			harness.ScriptedServer("box")+"\n[admin]\nhttp = \""+admin+"\"\n"+deny))
+	}
+	metrics := func(i int) string {
+		answer, err := http.Get("http://" + admins[i] + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		b, err := io.ReadAll(answer.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	c := &callers{t: t, url: all[0].URL}
+	status, body, header := c.post(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{` +
+		`"protocolVersion":"2025-11-25","capabilities":{},` +
+		`"clientInfo":{"name":"c","version":"1"}}}`)
+	if status != http.StatusOK {
+		t.Fatalf("initialize got status %d, %s", status, body)
+	}
+	c.url = all[1].URL
+	c.post(`{"jsonrpc":"2.0","id":1,"method":"ping"}`, "Mcp-Session-Id",
+		header.Get("Mcp-Session-Id"))
+	digest := regexp.MustCompile(`gatekit_configuration\{[^}]*gatekit_configuration="([0-9a-f]{12})"`)
+	digests := map[string]bool{}
+	for i, other := range []string{"replica-1", "replica-0"} {
+		page := metrics(i)
+		if m := digest.FindStringSubmatch(page); m == nil {
+			t.Errorf("the metrics of replica %d have no digest of its configuration", i)
+		} else {
+			digests[m[1]] = true
+		}
+		if want := regexp.MustCompile(`gatekit_replica_differs\{[^}]*gatekit_replica="` + other +
+			`"[^}]*\} 1`); !want.MatchString(page) {
+			t.Errorf("the metrics of replica %d do not report that %s differs", i, other)
+		}
+		all[i].WaitForLog("a replica has another configuration or other policies", 1)
+	}
+	if len(digests) != 2 {
+		t.Errorf("the digests are %v, want two different ones", digests)
+	}
+	all[0].WantRecords("to_client response initialize - - answer")
 }

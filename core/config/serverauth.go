@@ -25,6 +25,12 @@ type ServerAuth struct {
 	// needs it. Default: the first issuer of the server's metadata at the first login of a
 	// principal, and after that the issuer of this login.
 	Issuer string `toml:"issuer"`
+	// WithoutMetadata allows an authorization server of the revision 2025-03-26 that has no
+	// metadata, with type = "oauth". Its endpoints are /authorize, /token and /register at the
+	// origin of url, which must also be the issuer. Such a server cannot show that it verifies
+	// PKCE: set this only if you know that it does. Where there is metadata, it is used. Default:
+	// false.
+	WithoutMetadata bool `toml:"without_metadata"`
 	// Audience is the name of the server at the issuer, with type = "exchange". Default: none; the
 	// issuer chooses the audience by the server's URL (the parameter resource).
 	Audience string `toml:"audience"`
@@ -118,7 +124,7 @@ func (l *loader) checkServerAuth(s *Server, n *node) {
 	}{
 		{"per", []string{"oauth"}}, {"register", []string{"oauth"}},
 		{"connect_tool", []string{"oauth", "id_jag"}}, {"audience", []string{"exchange"}},
-		{"login", []string{"id_jag"}},
+		{"login", []string{"id_jag"}}, {"without_metadata", []string{"oauth"}},
 	} {
 		if at.has(setting.key) && !slices.Contains(setting.types, a.Type) &&
 			!l.isUnknown(at, "type") {
@@ -128,6 +134,11 @@ func (l *loader) checkServerAuth(s *Server, n *node) {
 	}
 	l.checkAuthClient(a, at, name)
 	l.checkAuthIssuer(a, at, name)
+	if a.WithoutMetadata && a.Issuer != originOf(s.URL) && !l.isUnknown(at, "issuer") &&
+		!l.isUnknown(n, "url") {
+		l.errorf(at.lookup("without_metadata"), "%s.without_metadata needs the origin of the "+
+			"server as the issuer: set issuer = %q", name, originOf(s.URL))
+	}
 	if a.Type == "id_jag" {
 		l.checkProviderLogin(a, at, name)
 	}
@@ -147,6 +158,15 @@ func (l *loader) checkServerAuth(s *Server, n *node) {
 			}
 		}
 	}
+}
+
+// originOf returns the scheme and the host of a URL.
+func originOf(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return "" // no issuer
+	}
+	return (&url.URL{Scheme: u.Scheme, Host: u.Host}).String()
 }
 
 func (l *loader) checkAuthClient(a *ServerAuth, at *node, name string) {

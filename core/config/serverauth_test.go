@@ -99,6 +99,14 @@ func TestMistakesInServerCredentialsAreReported(t *testing.T) {
 			`7:1: server.a.auth.register needs type = "oauth"`},
 		{"connect_tool without oauth", authOf(https, typ, client, issuer, `connect_tool = false`),
 			`7:1: server.a.auth.connect_tool needs type = "oauth" or "id_jag"`},
+		{"no metadata, without an issuer", authOf(https, oauth, `register = true`,
+			`without_metadata = true`), `6:1: server.a.auth.without_metadata needs the origin of ` +
+			`the server as the issuer: set issuer = "https://x.example"`},
+		{"no metadata at another issuer", authOf(https, oauth, `register = true`, issuer,
+			`without_metadata = true`), `7:1: server.a.auth.without_metadata needs the origin`},
+		{"no metadata without oauth", authOf(https, typ, client,
+			`issuer = "https://x.example"`, `without_metadata = true`),
+			`7:1: server.a.auth.without_metadata needs type = "oauth"`},
 		{"a token of a server that does not exist", "[server.a]\ncommand = \"x\"\n" +
 			"env = { X = \"${token:b}\" }", `3:9: server.a.env.X names the server "b", and`},
 		{"a token of a server without logins", "[server.a]\ncommand = \"x\"\n" +
@@ -163,6 +171,8 @@ func TestMistakesInServerCredentialsAreReported(t *testing.T) {
 		"[listen]\nhttp = \"127.0.0.1:1\"\npublic_url = \"https://localhost:2\"\n" +
 			authOf(https, oauth),
 		authOf(https, oauth, `client = { id = "i" }`, `per = "gatekit"`),
+		authOf(https, oauth, `register = true`, `issuer = "https://x.example"`,
+			`without_metadata = true`),
 		authOf(https, `type = "id_jag"`, client, issuer, `connect_tool = false`,
 			`login = { issuer = "https://idp.example", id = "i", key = "k" }`),
 		authOf(https, oauth, client, issuer) + "\n[tokens]\nfile = \"t\"\nkey = \"keyring\"",

@@ -51,11 +51,10 @@ func TestAuthorizationScenarios(t *testing.T) {
 }
 
 // TestOtherAuthorizationScenarios runs auth/ scenarios that the suite does not require: those of
-// the extensions for client credentials and for enterprise-managed authorization, and one of the
-// revision 2025-03-26, whose servers have no metadata of their own. Gatekit uses such a server only
-// if the operator has named its issuer. The scenario auth/2025-03-26-oauth-endpoint-fallback is
-// left out: its authorization server has no metadata either, so Gatekit could not know whether it
-// checks PKCE.
+// the extensions for client credentials and for enterprise-managed authorization, and the two of
+// the revision 2025-03-26, whose servers have no metadata of their own. Gatekit uses such a server
+// only if the operator has named its issuer. In one of them, the authorization server has no
+// metadata either, which the operator must allow.
 func TestOtherAuthorizationScenarios(t *testing.T) {
 	for _, c := range []struct{ name, revision string }{
 		{"auth/client-credentials-basic", "2025-11-25"},
@@ -65,6 +64,7 @@ func TestOtherAuthorizationScenarios(t *testing.T) {
 		{"auth/enterprise-managed-authorization", "2025-11-25"},
 		{"auth/enterprise-managed-authorization", mcptest.Modern},
 		{"auth/2025-03-26-oauth-metadata-backcompat", "2025-03-26"},
+		{"auth/2025-03-26-oauth-endpoint-fallback", "2025-03-26"},
 	} {
 		t.Run(c.name+" "+c.revision, func(t *testing.T) {
 			t.Parallel()
@@ -194,7 +194,8 @@ func authSettings(ctx context.Context, server string) (string, error) {
 			return "", err
 		}
 		return fmt.Sprintf("[server.everything.auth]\ntype = \"oauth\"\nregister = true\n"+
-			"issuer = \"%s://%s\"\n", u.Scheme, u.Host), nil
+			"issuer = \"%s://%s\"\nwithout_metadata = %t\n", u.Scheme, u.Host,
+			strings.HasSuffix(scenario, "endpoint-fallback")), nil
 	case registered.ID == "":
 		return "[server.everything.auth]\ntype = \"oauth\"\nregister = true\nclient = { " +
 			"id = \"https://conformance-test.local/client-metadata.json\" }\n", nil

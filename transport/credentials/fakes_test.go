@@ -32,6 +32,7 @@ type world struct {
 	noChallengeURL         bool     // the 401 does not name the metadata
 	metadataPaths          []string // of the resource's metadata; nil: the path in the challenge
 	metadataStatus         int      // of the resource's metadata; 0: 200
+	authStatus             int      // of the authorization server's metadata; 0: 200
 	needs                  []string // scopes that a token must have
 	lifetime               int      // of tokens, in seconds; 0: 3600
 	// answers requests to the token endpoint in place of the usual answer; may be nil
@@ -132,6 +133,10 @@ func (w *world) serveAuth(rw http.ResponseWriter, r *http.Request) {
 	defer w.mu.Unlock()
 	if strings.Contains(r.URL.Path, "/.well-known/") {
 		w.paths = append(w.paths, r.URL.Path)
+		if w.authStatus != 0 {
+			rw.WriteHeader(w.authStatus)
+			return
+		}
 		m := map[string]any{"issuer": w.auth.URL, "token_endpoint": w.auth.URL + "/token",
 			"authorization_endpoint":                w.auth.URL + "/authorize",
 			"code_challenge_methods_supported":      []string{"S256"},

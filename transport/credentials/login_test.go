@@ -164,6 +164,74 @@ func TestAuthorizationServerWithoutPKCEIsRefused(t *testing.T) {
 	}
 }
 
+// TestAuthorizationServerWithoutMetadata has servers of the revision 2025-03-26. Only where neither
+// the server nor the configured issuer has metadata, the endpoints of that revision are used, and
+// only if the operator allows this.
+func TestAuthorizationServerWithoutMetadata(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*world, *credentials.Options)
+		want   string // a part of the error; "" for a login at the endpoints of the revision
+	}{
+		{"no metadata", func(*world, *credentials.Options) {}, ""},
+		{"not allowed", func(_ *world, o *credentials.Options) { o.WithoutMetadata = false },
+			"there is no metadata"},
+		{"no configured issuer", func(_ *world, o *credentials.Options) { o.Issuer = "" },
+			"there is no metadata"},
+		{"the challenge names metadata", func(w *world, _ *credentials.Options) {
+			w.noChallengeURL = false
+		}, "there is no metadata"},
+		{"the server has metadata", func(w *world, _ *credentials.Options) {
+			w.metadataStatus, w.noChallengeURL = 0, false
+		}, "there is no metadata"},
+		{"a failure", func(w *world, _ *credentials.Options) { w.authStatus = 500 }, "HTTP 500"},
+		{"metadata without PKCE", func(w *world, _ *credentials.Options) {
+			w.authStatus = 0
+			w.editAuth = func(m map[string]any) { delete(m, "code_challenge_methods_supported") }
+		}, "PKCE"},
+		{"metadata of another issuer", func(w *world, _ *credentials.Options) {
+			w.authStatus = 0
+			w.editAuth = func(m map[string]any) { m["issuer"] = "https://other.example" }
+		}, "is the metadata of the issuer"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.metadataStatus, w.authStatus, w.noChallengeURL = 404, 404, true
+			w.issueRotating()
+			o := w.withStore()
+			o.Issuer, o.WithoutMetadata = w.auth.URL, true
+			c.change(w, &o)
+			s := open(t, o)
+			login, err := s.BeginLogin(t.Context(), "", toRedirect)
+			if c.want != "" {
+				if err == nil || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("got %v, want an error with %q", err, c.want)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			u, err := url.Parse(login.URL)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if at := u.Scheme + "://" + u.Host + u.Path; at != w.auth.URL+"/authorize" ||
+				u.Query().Get("code_challenge_method") != "S256" ||
+				u.Query().Get("code_challenge") == "" {
+				t.Errorf("got the URL %s, want /authorize of the issuer, with PKCE", login.URL)
+			}
+			if _, err := login.Finish(t.Context(), answer(t, login)); err != nil {
+				t.Fatal(err)
+			}
+			mustCall(t, w, s, "")
+			if forms, _, _ := w.snapshot(); forms[0]["code_verifier"] == "" {
+				t.Errorf("got the form %q, want a code_verifier", forms[0])
+			}
+		})
+	}
+}
+
 func TestTokenOfAPrincipalIsOnlySentForThatPrincipal(t *testing.T) {
 	w := newWorld(t)
 	w.issueRotating()

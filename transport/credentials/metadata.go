@@ -41,10 +41,12 @@ func (s *Server) discover(ctx context.Context, c challenge, pinned string) (*end
 		return s.discoverProvider(ctx)
 	}
 	resource, err := s.resourceMetadata(ctx, c)
+	hasNone := false
 	if errors.Is(err, errNotThere) && pinned != "" && c.metadataURL == "" {
 		// The operator has named the authorization server of a server without metadata.
 		resource = &oauthex.ProtectedResourceMetadata{Resource: s.o.URL,
 			AuthorizationServers: []string{pinned}}
+		hasNone = s.o.WithoutMetadata
 	} else if err != nil {
 		return nil, fmt.Errorf("read the metadata of the server: %w", err)
 	}
@@ -61,6 +63,9 @@ func (s *Server) discover(ctx context.Context, c challenge, pinned string) (*end
 			"its issuer, or remove the login with gatekit auth logout", issuers, pinned)
 	}
 	as, err := s.authServerMetadata(ctx, issuer)
+	if hasNone && issuer == s.o.Issuer && errors.Is(err, errNotThere) {
+		as, err = withoutMetadata(issuer), nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read the metadata of the authorization server %q: %w", issuer, err)
 	}
@@ -131,6 +136,17 @@ func (s *Server) authServerMetadata(ctx context.Context,
 		return &m, nil
 	}
 	return nil, errNotThere
+}
+
+// withoutMetadata returns the endpoints of an authorization server of the revision 2025-03-26 that
+// has no metadata.
+func withoutMetadata(issuer string) *authServer {
+	return &authServer{AuthServerMeta: oauthex.AuthServerMeta{Issuer: issuer,
+		AuthorizationEndpoint:         issuer + "/authorize",
+		TokenEndpoint:                 issuer + "/token",
+		RegistrationEndpoint:          issuer + "/register",
+		ResponseTypesSupported:        []string{"code"},
+		CodeChallengeMethodsSupported: []string{"S256"}}}
 }
 
 // getJSON reads a metadata document. A 4xx status is errNotThere.

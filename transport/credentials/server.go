@@ -69,6 +69,10 @@ type Options struct {
 	// document, the document is used instead.
 	Register bool
 	Issuer   string // of the authorization server; "" for the one of the server's metadata
+	// WithoutMetadata allows a server without metadata whose authorization server, Issuer, has no
+	// metadata either. Its endpoints are then those of the revision 2025-03-26, below Issuer, and
+	// the operator vouches that it verifies PKCE.
+	WithoutMetadata bool
 	// Provider is where users log in, for IDJAG, and nil for other grants.
 	Provider *IdentityProvider
 	// Audience is the name of the server at the authorization server, for Exchange; "" if the

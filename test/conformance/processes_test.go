@@ -3,6 +3,7 @@ package conformance
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -103,7 +104,13 @@ func gatekitCommand(binary, dir, address string, tables ...string) (*exec.Cmd, e
 // gatekit must end without an error and its audit log must be valid.
 func startGatekit(t *testing.T, tables ...string) string {
 	t.Helper()
-	dir, address := t.TempDir(), peers.FreeAddress(t)
+	return startGatekitIn(t, t.TempDir(), tables...)
+}
+
+// startGatekitIn is startGatekit with a folder for gatekit's files.
+func startGatekitIn(t *testing.T, dir string, tables ...string) string {
+	t.Helper()
+	address := peers.FreeAddress(t)
 	cmd, err := gatekitCommand(peers.Gatekit(t), dir, address, tables...)
 	if err != nil {
 		t.Fatal(err)
@@ -124,11 +131,15 @@ func startGatekit(t *testing.T, tables ...string) string {
 }
 
 // startGatekitWithBearer starts gatekit with a listener that wants a token, in front of a server.
-// It returns gatekit's URL and the variables with which the suite sends the token.
+// It returns gatekit's URL and the variables with which the suite sends the token. When the test is
+// over, the audit log must name the principal of the token in each record of a message, and must
+// not have the token.
 func startGatekitWithBearer(t *testing.T, table string) (url string, env []string) {
 	t.Helper()
 	token, digest := auth.NewStaticToken("suite")
-	url = startGatekit(t, fmt.Sprintf("%s\n[listen.auth.token.suite]\nsha256 = \"%x\"\n", table,
+	dir := t.TempDir()
+	t.Cleanup(func() { checkPrincipal(t, dir, "token:suite", token) }) // after gatekit has ended
+	url = startGatekitIn(t, dir, fmt.Sprintf("%s\n[listen.auth.token.suite]\nsha256 = \"%x\"\n", table,
 		digest))
 	r, err := http.Post(url, "application/json", strings.NewReader("{}"))
 	if err != nil {
@@ -155,6 +166,39 @@ func checkAuditLog(t *testing.T, dir string) {
 	}
 	if !bytes.Contains(b, []byte(`"to_server"`)) || !bytes.Contains(b, []byte(`"to_client"`)) {
 		t.Errorf("the audit log in %s is %.500s, want records of both directions", dir, b)
+	}
+}
+
+// checkPrincipal fails the test unless all records of messages in the audit log in dir are of one
+// principal, and at least one of them is of a tools/call. The log must not have the secret part of
+// the token.
+func checkPrincipal(t *testing.T, dir, principal, token string) {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(dir, "audit.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if secret := token[strings.LastIndex(token, "_")+1:]; bytes.Contains(b, []byte(secret)) {
+		t.Error("the audit log has the token")
+	}
+	calls := 0
+	for line := range bytes.Lines(b) {
+		var r struct{ Kind, Method, Principal, Action string }
+		if err := json.Unmarshal(line, &r); err != nil {
+			t.Fatalf("%v in %s", err, line)
+		}
+		if r.Method == "" || r.Action == "refuse" || r.Action == "own" && r.Principal == "" {
+			continue // an event, a request without a token, or Gatekit's own at the start
+		}
+		if r.Principal != principal {
+			t.Errorf("a record has the principal %q, want %q: %.500s", r.Principal, principal, line)
+		}
+		if r.Method == "tools/call" {
+			calls++
+		}
+	}
+	if calls == 0 {
+		t.Error("the audit log has no call")
 	}
 }
 

@@ -138,9 +138,10 @@ func startGatekitWithBearer(t *testing.T, table string) (url string, env []strin
 	t.Helper()
 	token, digest := auth.NewStaticToken("suite")
 	dir := t.TempDir()
-	t.Cleanup(func() { checkPrincipal(t, dir, "token:suite", token) }) // after gatekit has ended
-	url = startGatekitIn(t, dir, fmt.Sprintf("%s\n[listen.auth.token.suite]\nsha256 = \"%x\"\n", table,
-		digest))
+	// after gatekit has ended
+	t.Cleanup(func() { checkPrincipal(t, dir, "token:suite", token) })
+	url = startGatekitIn(t, dir, fmt.Sprintf("%s\n[listen.auth.token.suite]\nsha256 = \"%x\"\n",
+		table, digest))
 	r, err := http.Post(url, "application/json", strings.NewReader("{}"))
 	if err != nil {
 		t.Fatal(err)
@@ -191,7 +192,8 @@ func checkPrincipal(t *testing.T, dir, principal, token string) {
 			continue // an event, a request without a token, or Gatekit's own at the start
 		}
 		if r.Principal != principal {
-			t.Errorf("a record has the principal %q, want %q: %.500s", r.Principal, principal, line)
+			t.Errorf("a record has the principal %q, want %q: %.500s", r.Principal, principal,
+				line)
 		}
 		if r.Method == "tools/call" {
 			calls++

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"gatekit/test/harness"
+	"gatekit/test/peers"
 )
 
 // listenerFor starts a gatekit that accepts the tokens of a provider. settings are those of the
@@ -96,12 +97,12 @@ func wantAccepted(t *testing.T, g *harness.Gatekit, p *provider, token string) {
 }
 
 // TestAccessTokensOfAProvider presents JWTs of certified authorization servers to the listener. It
-// finds the keys by the metadata of the issuer.
+// finds the keys by the metadata of the issuer. No token is in a metric.
 func TestAccessTokensOfAProvider(t *testing.T) {
 	for _, at := range authorizationServers {
 		t.Run(string(at), func(t *testing.T) {
-			p := at.start(t, 3600, 3600, "JWTS=1")
-			g := listenerFor(t, p, "")
+			p, admin := at.start(t, 3600, 3600, "JWTS=1"), peers.FreeAddress(t)
+			g := listenerFor(t, p, fmt.Sprintf("[admin]\nhttp = %q", admin))
 			token := p.accessToken("ann")
 			wantAccepted(t, g, p, token)
 			wantRefused(t, g, p.accessTokenFor("https://other.example/mcp", "editor", "ann",
@@ -113,6 +114,12 @@ func TestAccessTokensOfAProvider(t *testing.T) {
 			signature := strings.LastIndex(token, ".") + 1
 			wantRefused(t, g, token[:signature]+strings.Repeat("A", len(token)-signature),
 				"signature")
+			answer, err := http.Get("http://" + admin + "/metrics")
+			metrics := p.read(answer, err)
+			if !strings.Contains(metrics, `mcp_method_name="tools/call"`) ||
+				strings.Contains(metrics, token[signature:]) || strings.Contains(metrics, "eyJ") {
+				t.Errorf("got the metrics\n%s\nwant those of the calls, and no token", metrics)
+			}
 		})
 	}
 }

@@ -97,7 +97,7 @@ func (s *controlServer) openConsole(scope string) (url, granted string, err erro
 		allowed = console.ScopeApprove
 	}
 	if err := s.gateway.recording.event(context.Background(), "console", fmt.Sprintf(
-		"opened with the scope %q by gatekit console, user id %d", allowed, os.Geteuid()),
+		"opened with the scope %q by %s", allowed, describeUser("gatekit console")),
 		nil); err != nil {
 		return "", "", fmt.Errorf("record that the console is opened: %w", err)
 	}

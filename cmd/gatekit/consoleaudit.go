@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
 	"gatekit/audit"
 	"gatekit/core/config"
+	"gatekit/core/regularfile"
 	"gatekit/transport/console"
 )
 
@@ -120,19 +120,10 @@ func (a *consoleAudit) addAnchor(state *console.AuditState) {
 	}
 	state.Anchor = displayPath(file)
 	fail := func(err error) { state.AnchorError = "The anchor cannot be read: " + err.Error() }
-	info, err := os.Stat(file)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		fail(errors.New("it does not exist yet; it is written within a minute"))
-		return
-	case err != nil:
-		fail(err)
-		return
-	case !info.Mode().IsRegular():
-		fail(errors.New("it is not a regular file"))
-		return
+	text, written, err := readEnd(file, maxAnchorBytes)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = errors.New("it does not exist yet; it is written within a minute")
 	}
-	text, err := readEnd(file, maxAnchorBytes)
 	if err != nil {
 		fail(err)
 		return
@@ -147,24 +138,24 @@ func (a *consoleAudit) addAnchor(state *console.AuditState) {
 		fail(err)
 		return
 	}
-	state.AnchorAt = info.ModTime()
+	state.AnchorAt = written
 	for _, c := range all {
 		state.AnchorCovered = max(state.AnchorCovered, c.Size)
 	}
 }
 
-// readEnd returns the last bytes of a file.
-func readEnd(file string, limit int64) ([]byte, error) {
-	f, err := os.Open(filepath.Clean(file))
+// readEnd returns the last bytes of a regular file, and when it was written.
+func readEnd(file string, limit int64) (b []byte, written time.Time, err error) {
+	f, err := regularfile.Open(file)
 	if err != nil {
-		return nil, err
+		return nil, written, err
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return nil, err
+		return nil, written, err
 	}
-	b := make([]byte, min(info.Size(), limit))
+	b = make([]byte, min(info.Size(), limit))
 	_, err = f.ReadAt(b, info.Size()-int64(len(b)))
-	return b, err
+	return b, info.ModTime(), err
 }

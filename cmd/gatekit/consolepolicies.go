@@ -7,13 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path"
 	"slices"
 	"strings"
 	"time"
 
 	"gatekit/audit"
+	"gatekit/core/regularfile"
 	"gatekit/policies"
 	"gatekit/policies/library"
 	"gatekit/transport/console"
@@ -116,18 +116,11 @@ func (p *consolePolicies) Source(_ context.Context, name string) (string, error)
 		if displayPath(file) != name {
 			continue
 		}
-		info, err := os.Stat(file)
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
+		b, err := regularfile.Read(file, maxPolicySource)
+		if errors.Is(err, fs.ErrNotExist) {
 			return "", errors.New("this file is in a bundle, or was removed since the policies " +
 				"were loaded")
-		case err != nil:
-			return "", err
-		case !info.Mode().IsRegular() || info.Size() > maxPolicySource:
-			return "", fmt.Errorf("this file is not a regular file of at most %d bytes",
-				maxPolicySource)
 		}
-		b, err := os.ReadFile(file)
 		return string(b), err
 	}
 	return "", errors.New("no rule or file in force has this name")

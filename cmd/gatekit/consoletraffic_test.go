@@ -123,7 +123,10 @@ func TestSlowViewerSkips(t *testing.T) {
 		})
 		running.Go(func() { c.Follow(ctx, "", tailStart, other.add) })
 		time.Sleep(4 * time.Second)
-		if n := len(other.calls); n < 200 {
+		other.mu.Lock()
+		n := len(other.calls)
+		other.mu.Unlock()
+		if n < 200 {
 			t.Errorf("the other viewer got %d calls while one was slow", n)
 		}
 		running.Wait()
@@ -145,8 +148,8 @@ func TestViewersHaveTheirOwnFilters(t *testing.T) {
 		var running sync.WaitGroup
 		running.Go(func() { c.Follow(ctx, "", tailStart, all.add) })
 		running.Go(func() { c.Follow(ctx, "--tool rare", tailStart, rare.add) })
-		time.Sleep(9 * time.Second)
-		running.Go(func() { c.Follow(ctx, "", tailStart+9*tailPerSecond, late.add) })
+		time.Sleep(6 * time.Second)
+		running.Go(func() { c.Follow(ctx, "", tailStart+6*tailPerSecond, late.add) })
 		running.Wait()
 	})
 	n := len(rare.calls)
@@ -158,8 +161,9 @@ func TestViewersHaveTheirOwnFilters(t *testing.T) {
 			t.Fatal("the viewers got different copies of a call")
 		}
 	}
-	if n := len(late.calls); n == 0 || n > 2*followRecords {
-		t.Errorf("a viewer who came a second before the end got %d calls", n)
+	if n := len(late.calls); n < followRecords ||
+		n > 5*followRecords {
+		t.Errorf("a viewer who came four seconds before the end got %d calls", n)
 	}
 }
 

@@ -118,8 +118,8 @@ func (r report) authenticationRows(s setup, size int, c comparison) {
 
 func (r report) viewersHeader(rounds int, length time.Duration, rate int) {
 	r.printLine("\nprocessor time of a call while viewers of the console follow the traffic, at "+
-		"%d calls a second if the machine is fast enough (%d rounds of four turns of %s; [] has the "+
-		"interval of the median; goal: < 1 %% with one viewer)", rate, rounds, length)
+		"%d calls a second if the machine is fast enough (%d rounds of four turns of %s; [] has "+
+		"the interval of the median; goal: < 1 %% with one viewer)", rate, rounds, length)
 	r.printLine("%8s | %7s %7s | %8s %9s", "viewers", "rate", "with", "cpu/call", "+cpu/call")
 }
 

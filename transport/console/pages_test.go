@@ -257,11 +257,16 @@ func TestPagesShowTheirData(t *testing.T) {
 // A page without data says so, and what to do next.
 func TestEmptyPagesSayWhatToDo(t *testing.T) {
 	nothing := &fakeOperator{call: &query.Call{FirstSeq: 4, Kind: "event", Action: "start"}}
-	for page, want := range map[string]string{"record?seq=4": "start",
-		"waiting": "No request waits", "servers": "gatekit init",
-		"tools": "No server has listed a tool", "pins": "gatekit help pin",
-		"policies": "gatekit policy list",
-		"audit": "No record is verified yet", "stats": "Choose a longer time"} {
+	for page, want := range map[string]string{
+		"record?seq=4": "start",
+		"waiting":      "No request waits",
+		"servers":      "gatekit init",
+		"tools":        "No server has listed a tool",
+		"pins":         "gatekit help pin",
+		"policies":     "gatekit policy list",
+		"audit":        "No record is verified yet",
+		"stats":        "Choose a longer time",
+	} {
 		if got := nothing.get(t, console.ScopeApprove, page); !strings.Contains(got, want) {
 			t.Errorf("%s: without %q: %s", page, want, got)
 		}

@@ -390,8 +390,8 @@ func (s *controlServer) approve(id string) (policies.PendingApproval, error) {
 }
 
 // approveRecorded approves a request that belongs to the given log, or any request in shared state.
-// It writes a record to the log before it stores the approval. The parameter by names the user who approves, with the command or
-// the console session.
+// It writes a record to the log before it stores the approval. The parameter by names the user who
+// approves, with the command or the console session.
 func approveRecorded(a *policies.Approvals, id, by, log string,
 	events *pipeline.Pipeline) (policies.PendingApproval, error) {
 	p, err := a.Pending(id)
@@ -449,7 +449,8 @@ func approveByID(id string, sharing *sharingConfig) (policies.PendingApproval, e
 }
 
 // approveIn approves a request in the log that it names.
-func approveIn(p policies.PendingApproval, a *policies.Approvals) (policies.PendingApproval, error) {
+func approveIn(p policies.PendingApproval,
+	a *policies.Approvals) (policies.PendingApproval, error) {
 	id := p.ID
 	response, err := callControl(p.Log, controlRequest{Command: "approve", ID: id})
 	if !errors.Is(err, errNoProcess) {

@@ -134,7 +134,8 @@ func TestPoliciesOfTheExampleLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if stage, err := loadPolicies(c, nil, &policies.SessionStore{}, nil); err != nil || stage == nil {
+	stage, err := loadPolicies(c, nil, &policies.SessionStore{}, nil)
+	if err != nil || stage == nil {
 		t.Errorf("loading the policies got %v, %v, want a stage", stage, err)
 	}
 }

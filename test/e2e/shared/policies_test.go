@@ -45,8 +45,8 @@ func modern(t *testing.T, g *harness.Gatekit) *mcptest.Client {
 	return c
 }
 
-// A label that a call gets on one replica denies a call on another one, and a limit counts the calls
-// of both. Each replica has the denial in its log.
+// A label that a call gets on one replica denies a call on another one, and a limit counts the
+// calls of both. Each replica has the denial in its log.
 func TestReplicasShareLabelsAndCounts(t *testing.T) {
 	server, all := startSharing(t, 2)
 	a, b := modern(t, all[0]), modern(t, all[1])

@@ -33,13 +33,13 @@ own, with its tests, in a file that begins with its evidence:
   # First seen 2026-11-02T08:11:40Z, last seen 2026-11-08T17:58:02Z.
   # Records: 12, 15, 19, 40411.
 
-Learn uses only requests that were answered, that passed, and in which no plugin and no rule found
-or changed anything. Adding to an answer, as the plugin trace does, is no change.
+Learn uses only requests that were answered without an error, that passed, and in which no plugin
+and no rule found or changed anything. Adding to an answer, as the plugin trace does, is no change.
 
-A line "FEW PRINCIPALS" marks a value that only one of at least three principals accounts for: check
-such a value before the rule is enforced, because an attacker may have acted while the log was
-written. --exclude leaves out a period: two times or two ages, such as 2026-11-02..2026-11-03 or
-5d..4d.
+A line "FEW PRINCIPALS" marks what only one of at least three principals accounts for: names,
+values, folders, hosts, characters, and numbers or lengths beyond those of the others. Check it
+before the rule is enforced, because an attacker may have acted while the log was written. --exclude
+leaves out a period: two times or two ages, such as 2026-11-02..2026-11-03 or 5d..4d.
 
 The values of arguments are learned only with [audit] bodies = "redacted". The policy then contains
 the few texts of arguments with few values, and one value of each argument in its tests.

@@ -41,10 +41,6 @@ func (a *argumentWriter) members(s *shape, path []step) {
 	if len(path) > 0 {
 		kind = "members"
 	}
-	allowed := "set()"
-	if len(names) > 0 {
-		allowed = "{" + setElements(names) + "}"
-	}
 	a.statement(path, kind, "The names of the arguments", &s.evidence,
 		few(&s.evidence, parts), fmt.Sprintf(`
 names := %s
@@ -53,7 +49,7 @@ allowed(value) if {
 	is_object(value)
 	count(object.keys(value) - names) == 0
 }
-`, allowed), s.example, `{"an argument that nobody used": 1}`)
+`, setOf(names)), s.example, `{"an argument that nobody used": 1}`)
 	for _, name := range names {
 		a.value(s.members[name], append(slices.Clone(path), step{name: name}))
 	}
@@ -63,7 +59,8 @@ allowed(value) if {
 func (a *argumentWriter) value(s *shape, path []step) {
 	var clauses strings.Builder
 	parts := map[string]*evidence{}
-	rule := a.ruleOf(path, "argument")
+	var rare []string // what one principal accounts for
+	rule := ruleName(a.parts(path, "argument"))
 	for _, kind := range slices.Sorted(maps.Keys(s.types)) {
 		switch kind {
 		case "string":
@@ -72,18 +69,26 @@ func (a *argumentWriter) value(s *shape, path []step) {
 				for text, v := range s.texts.values {
 					parts[text] = &v.evidence
 				}
+			} else {
+				rare = append(rare, s.texts.few()...)
 			}
 		case "number":
 			low, high := s.numbers.bounds()
+			rare = append(rare, s.numbers.few()...)
 			clauses.WriteString(fmt.Sprintf("\nallowed(value) if {\n\tis_number(value)\n"+
 				"\tvalue >= %.0f\n\tvalue <= %.0f\n", low, high))
-			if s.numbers.fractions == 0 {
+			// beyond, floats have no fractions, and Rego does not compare them as floats
+			if s.numbers.fractions == 0 && max(-low, high) < 1<<53 {
 				clauses.WriteString("\tvalue == floor(value)\n")
 			}
 			clauses.WriteString("}\n")
 		case "array":
 			fmt.Fprintf(&clauses, "\nallowed(value) if {\n\tis_array(value)\n\tcount(value) <= "+
-				"%d\n}\n", 2*s.maxItems+4)
+				"%.0f\n}\n", itemsBound(s.maxItems.most))
+			if s.maxItems.byOne(itemsBound) {
+				rare = append(rare, fmt.Sprintf("more than %.0f items",
+					itemsBound(s.maxItems.others)))
+			}
 		default:
 			fmt.Fprintf(&clauses, "\nallowed(value) if is_%s(value)\n", kind)
 		}
@@ -96,7 +101,8 @@ func (a *argumentWriter) value(s *shape, path []step) {
 		}
 	}
 	a.statement(path, "argument", "The values of the argument "+pointer(path), &s.evidence,
-		few(&s.evidence, parts), clauses.String(), s.example, refused)
+		append(few(&s.evidence, parts), ifSeveral(&s.evidence, rare)...), clauses.String(),
+		s.example, refused)
 	if s.items != nil {
 		a.value(s.items, append(slices.Clone(path), step{items: true}))
 	}
@@ -119,15 +125,6 @@ func pointer(path []step) string {
 		}
 	}
 	return b.String()
-}
-
-// ruleOf returns the parts of a statement's name as one text, before it is made unique.
-func (a *argumentWriter) ruleOf(path []step, kind string) string {
-	parts := a.parts(path, kind)
-	for i, p := range parts {
-		parts[i] = notInRule.ReplaceAllString(p, "_")
-	}
-	return "learned/" + strings.Join(parts, "/")
 }
 
 func (a *argumentWriter) parts(path []step, kind string) []string {
@@ -200,7 +197,7 @@ deny contains "the argument is not like the learned ones" if {
 		}
 	}
 	if raw, err := marshal(example); err == nil && len(raw) <= maxValueBytes {
-		st.allowedExample = input(string(raw))
+		st.allowedExample = input(escape(raw))
 	}
 	a.add(st, e)
 }
@@ -216,11 +213,11 @@ func (t *texts) clause(level int) string {
 		return b.String() + "\t}\n}\n"
 	}
 	lines := []string{"is_string(value)"}
-	bound := t.lengthBound()
+	bound := lengthBound(t.maxLength.most)
 	if level >= maxLevel {
 		bound *= 4
 	}
-	lines = append(lines, fmt.Sprintf("count(value) <= %d", bound))
+	lines = append(lines, fmt.Sprintf("count(value) <= %.0f", bound))
 	if level < maxLevel {
 		lines = append(lines, "regex.match("+rawQuote(t.pattern())+", value)")
 	}
@@ -235,10 +232,10 @@ func (t *texts) clause(level int) string {
 		slices.Sort(hosts)
 		lines = append(lines, "regex.match("+rawQuote("^(?i:"+strings.Join(hosts, "|")+
 			")([/?#]|$)")+", value)")
-	case t.embedded == 0:
+	case !t.embedded.any:
 		lines = append(lines, `not contains(value, "://")`)
 	}
-	if t.parents == 0 {
+	if !t.parents.any {
 		lines = append(lines, "not regex.match("+rawQuote(`(^|[/\\])\.\.([/\\]|$)`)+", value)")
 	}
 	return "\nallowed(value) if {\n\t" + strings.Join(lines, "\n\t") + "\n}\n"
@@ -247,12 +244,12 @@ func (t *texts) clause(level int) string {
 // pathLines returns the conditions for absolute paths.
 func (t *texts) pathLines(level int) (lines []string) {
 	var roots []string
-	for _, r := range t.roots() {
+	for _, r := range slices.Sorted(maps.Keys(t.roots())) {
 		roots = append(roots, regexp.QuoteMeta(strings.TrimSuffix(r, "/")))
 	}
 	lines = append(lines, "regex.match("+rawQuote("^("+strings.Join(roots, "|")+")(/|$)")+
 		", value)")
-	if t.dots == 0 {
+	if !t.dots.any {
 		lines = append(lines, "not regex.match("+rawQuote(`(^|/)\.`)+", value)")
 	}
 	if level == 0 && len(t.extensions) <= 12 && t.count >= 8*len(t.extensions) &&

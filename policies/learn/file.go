@@ -187,9 +187,8 @@ func (f *File) denies(ctx context.Context, content []byte, c *policies.Case) (bo
 // clause returns the Rego that allows what a case has.
 func (f *File) clause(c *policies.Case) (string, error) {
 	m := c.Message
-	name := map[string]string{"learned/servers": "server"}[f.Rule]
 	switch last := f.Rule[strings.LastIndexByte(f.Rule, '/')+1:]; {
-	case name != "":
+	case f.Rule == "learned/servers":
 		return fmt.Sprintf("learned if {\n\tgroup == %s\n\tinput.server == %s\n}\n",
 			quote(groupOf(c)), quote(m.Server)), nil
 	case m.Direction == mcp.ToClient && last == "asks":
@@ -221,10 +220,10 @@ func (f *File) clause(c *policies.Case) (string, error) {
 		}
 		slices.Sort(names)
 		return fmt.Sprintf("allowed(value) if {\n\tis_object(value)\n\tcount(object.keys(value) "+
-			"- (names | {%s})) == 0\n}\n", setElements(slices.Compact(names))), nil
+			"- (names | %s)) == 0\n}\n", setOf(slices.Compact(names))), nil
 	}
 	list, err := marshal(values)
-	return fmt.Sprintf("allowed(value) if value in %s\n", list), err
+	return fmt.Sprintf("allowed(value) if value in %s\n", escape(list)), err
 }
 
 // valuesAt returns the values at a place in each of the values.

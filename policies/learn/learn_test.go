@@ -11,6 +11,7 @@ import (
 
 	"gatekit/policies"
 	"gatekit/policies/learn"
+	"gatekit/test/mcptest"
 )
 
 // recorder makes audit records of calls and their answers.
@@ -27,7 +28,7 @@ type record struct {
 	principal, server, tool, arguments string
 	action, answer                     string // of the records of the request and of the answer
 	findings, changed                  string // of the answer
-	unanswered, noBody                 bool
+	unanswered, noBody, failed         bool
 }
 
 func (r *recorder) call(c record) {
@@ -48,12 +49,14 @@ func (r *recorder) call(c record) {
 		}
 		r.lines = append(r.lines, fmt.Sprintf(`{"seq":%d,"time":%q,"prev":"00","session":"s",`+
 			`"exchange":"e%d","principal":%q,"direction":%q,"kind":%q,"method":"tools/call",`+
-			`"server":%q,"name":%q,"action":%q,"steps":[{"stage":"guard","action":"pass",`+
+			`"server":%q,"name":%s,"action":%q,"steps":[{"stage":"guard","action":"pass",`+
 			`"findings":[%s],"changed":[%s]}],"before":{"size":9},"after":{"size":9%s}}`, r.seq,
 			r.now.Format(time.RFC3339), len(r.lines)/2, c.principal, direction, kind,
-			or(c.server, "files"), or(c.tool, "read"), action, findings, changed, body))
+			or(c.server, "files"), mcptest.Quote(or(c.tool, "read")), action, findings, changed,
+			body))
 	}
-	body := fmt.Sprintf(`{"name":%q,"arguments":%s}`, or(c.tool, "read"), or(c.arguments, "{}"))
+	body := fmt.Sprintf(`{"name":%s,"arguments":%s}`, mcptest.Quote(or(c.tool, "read")),
+		or(c.arguments, "{}"))
 	if c.noBody {
 		body = ""
 	}
@@ -62,8 +65,12 @@ func (r *recorder) call(c record) {
 		r.lines = append(r.lines, "") // keeps the exchanges in pairs
 		return
 	}
-	line("to_client", "response", or(c.answer, "pass"), `{"content":[]}`, c.findings,
-		c.changed)
+	kind := "response"
+	if c.failed {
+		kind = "error"
+	}
+	line("to_client", kind, or(c.answer, "pass"), `{"content":[],"code":1,"message":"m"}`,
+		c.findings, c.changed)
 }
 
 func (r *recorder) source(f func(*policies.Case) error) error {
@@ -260,6 +267,7 @@ func TestLearnOnlyFromUnflaggedRequests(t *testing.T) {
 		"text changed":          {answer: "modify", changed: `"/content/-","/content/0/text"`},
 		"finding in the answer": {findings: `{"type":"secret","pointer":"/content"}`},
 		"unanswered":            {unanswered: true},
+		"failed":                {failed: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var r recorder
@@ -273,7 +281,8 @@ func TestLearnOnlyFromUnflaggedRequests(t *testing.T) {
 			if len(got) != 1 || got[0] != "learned/files/tools" {
 				t.Errorf("the call is denied by %q, want learned/files/tools", got)
 			}
-			if want := 40; p.Requests != want || p.Flagged != want && !bad.unanswered {
+			if want := 40; p.Requests != want || !bad.unanswered && !bad.failed &&
+				p.Flagged != want {
 				t.Errorf("learned from %d requests, and %d were flagged, want %d and %d",
 					p.Requests, p.Flagged, want, want)
 			}
@@ -389,5 +398,138 @@ func TestLearnNeedsHonestRequests(t *testing.T) {
 	}
 	if err := p.Write(dir, "shadow"); err == nil {
 		t.Error("the policy was written to a folder that is not empty")
+	}
+}
+
+// What one of several principals alone brings into a rule about values is marked.
+func TestPartsOfOnePrincipalAreMarked(t *testing.T) {
+	for name, c := range map[string]struct{ others, one, want string }{
+		"number":       {`%d`, `1e300`, "numbers above 118"},
+		"low number":   {`%d`, `-1e300`, "numbers below 0"},
+		"small change": {`%d`, `61`, ""},
+		"folder":       {`"/srv/data/f%d"`, `"/etc/passwd"`, "/etc"},
+		"parent":       {`"/srv/data/f%d"`, `"/srv/data/../x"`, "texts with the folder .."},
+		"hidden":       {`"/srv/data/f%d"`, `"/srv/data/.x"`, "paths with hidden files"},
+		"extension":    {`"/srv/data/f%d.txt"`, `"/srv/data/x.sh"`, "the file extension .sh"},
+		"host": {`"https://api.example/%d"`, `"https://evil.example/1"`,
+			"https://evil.example"},
+		"character":    {`"item %d"`, `"item $ 1"`, "the character $"},
+		"letters":      {`"item %d"`, `"\u0431 1"`, "characters beyond ASCII"},
+		"control":      {`"item %d"`, `"a\n1"`, "control characters"},
+		"embedded URL": {`"a:/%d"`, `"a://1"`, "texts with ://"},
+		"long text":    {`"item %d"`, `"` + strings.Repeat("a1", 200) + `"`, "texts longer than 30"},
+		"long list":    {`[%d]`, `[1,2,3,4,5,6,7]`, "more than 6 items"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var r recorder
+			for i := range 60 {
+				r.call(record{principal: fmt.Sprintf("https://login.example#%d", i%3),
+					arguments: `{"v":` + fmt.Sprintf(c.others, i) + `}`})
+			}
+			r.call(record{principal: "https://login.example#1",
+				arguments: `{"v":` + c.one + `}`})
+			p, _ := r.learned(t, learn.Options{})
+			var marked []string
+			for _, s := range p.Statements {
+				marked = append(marked, s.FewPrincipals...)
+			}
+			got := strings.Join(marked, ", ")
+			if !strings.Contains(got, c.want) || (c.want == "") != (got == "") {
+				t.Errorf("marked %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// A session that calls a server much more often than the sessions of others is marked.
+func TestRateOfOnePrincipalIsMarked(t *testing.T) {
+	var r recorder
+	for i := range 200 {
+		principal := 2
+		if i < 20 {
+			principal = i % 2
+		}
+		r.call(record{principal: fmt.Sprintf("https://login.example#%d", principal)})
+		if i < 20 {
+			r.now = r.now.Add(time.Minute)
+		}
+		if i >= 20 {
+			r.now = r.now.Add(-2 * time.Second) // all of them in a second
+		}
+	}
+	p, _ := r.learned(t, learn.Options{})
+	for _, s := range p.Statements {
+		if s.Rule == "learned/files/rate" && strings.Join(s.FewPrincipals, " ") !=
+			"more than 32 calls a minute" {
+			t.Errorf("marked %q", s.FewPrincipals)
+		}
+	}
+}
+
+// Hostile names and values of a log give a policy that compiles, whose tests pass, and that refuses
+// what was not recorded.
+func TestHostileNamesAreLearned(t *testing.T) {
+	for _, name := range []string{"v_test", "..", "", "a/b", "x\"] } deny := true #", "a`b",
+		"line\u2028break\u0085", "\ufeff", "a: b # c", "# METADATA", "---", "{{", "\x7f\x01\t\r\n",
+		"very" + strings.Repeat("long", 60), "\ufffd", "package"} {
+		t.Run(name, func(t *testing.T) {
+			quoted := mcptest.Quote(name)
+			var r recorder
+			for i := range 60 {
+				for _, other := range []string{"v", "v_"} {
+					r.call(record{tool: name, principal: fmt.Sprintf("token:%d", i%3),
+						arguments: fmt.Sprintf(`{%s:%s,%q:%d}`, quoted, quoted, other, i)})
+				}
+			}
+			_, deniedBy := r.learned(t, learn.Options{})
+			for arguments, denied := range map[string]bool{
+				fmt.Sprintf(`{%s:%s}`, quoted, quoted): false,
+				fmt.Sprintf(`{%s:[1]}`, quoted):        true,
+				`{"v":"text"}`:                         true,
+				`{"other":1}`:                          true,
+			} {
+				rules := deniedBy(record{tool: name, principal: "token:1", arguments: arguments})
+				if len(rules) > 0 != denied {
+					t.Errorf("%s is denied by %q, want denied %v", arguments, rules, denied)
+				}
+			}
+		})
+	}
+}
+
+// Numbers at both ends of what a number can be are learned.
+func TestLargestNumbersAreLearned(t *testing.T) {
+	var r recorder
+	for range 30 {
+		r.call(record{arguments: `{"v":1.7e308}`})
+		r.call(record{arguments: `{"v":-1.7e308}`})
+	}
+	_, deniedBy := r.learned(t, learn.Options{})
+	if rules := deniedBy(record{arguments: `{"v":0}`}); len(rules) > 0 {
+		t.Errorf("0 is denied by %q", rules)
+	}
+	if rules := deniedBy(record{arguments: `{"v":"0"}`}); len(rules) != 1 {
+		t.Errorf("a text is denied by %q, want one rule", rules)
+	}
+}
+
+// One call with many arguments does not allow all arguments.
+func TestManyArgumentsDoNotOpenATool(t *testing.T) {
+	var r recorder
+	for range 60 {
+		r.call(record{arguments: `{"v":1}`})
+	}
+	many := make([]string, 100)
+	for i := range many {
+		many[i] = fmt.Sprintf(`"junk%d":1`, i)
+	}
+	r.call(record{arguments: `{` + strings.Join(many, ",") + `}`})
+	_, deniedBy := r.learned(t, learn.Options{})
+	if rules := deniedBy(record{arguments: `{"v":1,"other":1}`}); len(rules) != 1 ||
+		rules[0] != "learned/files/read/arguments" {
+		t.Errorf("another argument is denied by %q, want learned/files/read/arguments", rules)
+	}
+	if rules := deniedBy(record{arguments: `{"v":1}`}); len(rules) > 0 {
+		t.Errorf("the honest call is denied by %q", rules)
 	}
 }

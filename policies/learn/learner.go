@@ -8,6 +8,8 @@ import (
 
 	"gatekit/core/mcp"
 	"gatekit/policies"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
 // Bounds of a learner.
@@ -16,6 +18,7 @@ const (
 	maxNames   = 4096    // tools, prompts and resources of one server
 	maxPending = 100_000 // requests without an answer
 	maxRates   = 100_000 // sessions whose rate is measured
+	maxRate    = 100_000 // calls of one session within a minute
 )
 
 // learner collects what honest requests have in common.
@@ -33,8 +36,7 @@ type serverUse struct {
 	names   map[string]map[string]*nameUse // by method and name
 	asks    map[string]*evidence           // what the server asked of clients, by method
 	rates   map[string]*rate               // by principal and session
-	highest int                            // calls of tools within a minute of one session
-	more    bool                           // there were more than maxNames names
+	highest extreme                        // calls of tools within a minute of one session
 }
 
 // nameUse is how one tool, prompt or resource is used.
@@ -46,7 +48,10 @@ type nameUse struct {
 }
 
 // rate counts the calls of one session in the last minute.
-type rate struct{ times []time.Time }
+type rate struct {
+	times []time.Time
+	from  int // index of the first one within the minute
+}
 
 func newLearner() *learner {
 	return &learner{seed: seed{maphash.MakeSeed(), new(int)}, servers: map[string]*serverUse{}}
@@ -94,7 +99,7 @@ func (l *learner) add(c *policies.Case) {
 		return
 	}
 	if m.Method == "tools/call" {
-		u.countRate(c)
+		u.countRate(l.seed, c)
 	}
 	names := u.names[m.Method]
 	if names == nil {
@@ -104,7 +109,6 @@ func (l *learner) add(c *policies.Case) {
 	n := names[m.Name]
 	if n == nil {
 		if len(names) >= maxNames {
-			u.more = true
 			return
 		}
 		n = &nameUse{groups: map[string]*evidence{}}
@@ -131,7 +135,7 @@ func (l *learner) add(c *policies.Case) {
 }
 
 // countRate counts a call in its session, and keeps the largest number of calls within a minute.
-func (u *serverUse) countRate(c *policies.Case) {
+func (u *serverUse) countRate(sd seed, c *policies.Case) {
 	key := c.Message.Principal.ID() + "\x00" + c.Message.Session
 	r := u.rates[key]
 	if r == nil {
@@ -141,25 +145,30 @@ func (u *serverUse) countRate(c *policies.Case) {
 		r = &rate{}
 		u.rates[key] = r
 	}
-	r.times = append(r.times, c.Time)
-	old := 0
-	for old < len(r.times) && c.Time.Sub(r.times[old]) >= time.Minute {
-		old++
+	if len(r.times)-r.from < maxRate {
+		r.times = append(r.times, c.Time)
 	}
-	r.times = slices.Delete(r.times, 0, old)
-	u.highest = max(u.highest, len(r.times))
+	for r.from < len(r.times) && c.Time.Sub(r.times[r.from]) >= time.Minute {
+		r.from++
+	}
+	if r.from > len(r.times)/2 {
+		r.times, r.from = slices.Delete(r.times, 0, r.from), 0
+	}
+	u.highest.add(float64(len(r.times)-r.from), sd.principal(c))
 }
 
 // ownActions are the actions of messages that Gatekit itself sent or answered. They show no work of
 // a client or a server.
 var ownActions = []string{"own", "answer", "park", "cancelled", "drop"}
 
-// honestRequests calls f with each request that passed, whose answer did too, and in which no stage
-// found anything or changed what was there. The order is that of the answers. Requests of servers
-// need no answer.
+// honestRequests calls f with each request that passed, whose result did too, and in which no stage
+// found anything or changed what was there. A request that the server answered with an error is
+// left out: somebody may only have tried whether a tool exists. The order is that of the answers.
+// Requests of servers need no answer.
 func honestRequests(source Source, f func(*policies.Case) error) (flagged int, err error) {
 	type key struct{ principal, session, exchange, server, method string }
-	pending := map[key]*policies.Case{}
+	// the oldest requests without an answer are forgotten; the error is about a size of 0
+	pending, _ := simplelru.NewLRU[key, *policies.Case](maxPending, nil)
 	err = source(func(c *policies.Case) error {
 		if c.IsEvent {
 			return nil
@@ -179,18 +188,16 @@ func honestRequests(source Source, f func(*policies.Case) error) (flagged int, e
 		case m.Kind == mcp.Request:
 			if !clean {
 				flagged++
-				delete(pending, k)
+				pending.Remove(k)
 				return nil
 			}
-			if len(pending) >= maxPending {
-				clear(pending) // none of them has an answer
-			}
-			pending[k] = c
+			pending.Remove(k)
+			pending.Add(k, c)
 		case (m.Kind == mcp.Response || m.Kind == mcp.Error) && m.Direction == mcp.ToClient:
-			request := pending[k]
-			delete(pending, k)
+			request, _ := pending.Peek(k)
+			pending.Remove(k)
 			switch {
-			case request == nil:
+			case request == nil, clean && m.Kind == mcp.Error:
 			case clean:
 				return f(request)
 			default:

@@ -28,9 +28,10 @@ type Statement struct {
 	First   time.Time `json:"first"`
 	Last    time.Time `json:"last"`
 	Records []uint64  `json:"records"` // the first records and the last one
-	// Principals is the number of principals; FewPrincipals are the values that one principal alone
-	// accounts for, while the statement has at least three. They may come from an attacker who
-	// acted while the log was written.
+	// Principals is the number of principals; FewPrincipals is what one principal alone accounts
+	// for, while the statement has at least three: values, folders, hosts, characters, and numbers
+	// beyond the head-room of the others. It may come from an attacker who acted while the log was
+	// written.
 	Principals    int      `json:"principals"`
 	FewPrincipals []string `json:"few_principals,omitempty"`
 
@@ -62,19 +63,26 @@ type writer struct {
 
 var notInRule = regexp.MustCompile(`[^A-Za-z0-9_.-]`)
 
-// rule returns the name of a rule. Each part is a segment of the name of its package and of its
+// ruleName returns the name of a rule. Each part is a segment of the name of its package and of its
 // file, so characters that are not letters, digits, "_", "." or "-" are replaced.
-func (w *writer) rule(parts ...string) string {
-	for i, part := range parts {
-		clean := notInRule.ReplaceAllString(part, "_")
-		if clean = strings.TrimLeft(clean, "."); clean == "" {
-			clean = "_"
-		}
-		parts[i] = clean[:min(len(clean), 80)]
+func ruleName(parts []string) string {
+	name := "learned"
+	for _, part := range parts {
+		clean := strings.TrimLeft(notInRule.ReplaceAllString(part, "_"), ".")
+		name += "/" + cmp.Or(clean[:min(len(clean), 80)], "_")
 	}
-	name := "learned/" + strings.Join(parts, "/")
+	// a file whose name ends in _test.rego has tests, and its rules are not in force
+	if strings.HasSuffix(name, "_test") {
+		name += "_"
+	}
+	return name
+}
+
+// rule returns a name that no other rule of the policy has.
+func (w *writer) rule(parts ...string) string {
+	name := ruleName(parts)
 	for n := 2; w.rules[name]; n++ {
-		name = fmt.Sprintf("learned/%s-%d", strings.Join(parts, "/"), n)
+		name = fmt.Sprintf("%s-%d", ruleName(parts), n)
 	}
 	w.rules[name] = true
 	return name
@@ -88,6 +96,14 @@ func (w *writer) add(s Statement, e *evidence) {
 		s.Records = append(s.Records, e.lastRecord)
 	}
 	w.statements = append(w.statements, s)
+}
+
+// ifSeveral returns what only one principal accounts for, if the whole has at least three.
+func ifSeveral(whole *evidence, all []string) []string {
+	if len(whole.principals) < 3 {
+		return nil
+	}
+	return all
 }
 
 // few returns the texts that only one principal accounts for, if the whole has at least three.
@@ -255,7 +271,7 @@ func uriPatterns(uris []string) (patterns []string) {
 	}
 	seen, patterns = map[string]bool{}, nil
 	for _, uri := range uris {
-		folder := uri[:strings.LastIndexByte(uri, '/')+1]
+		folder := uri[:strings.LastIndexAny(uri, "/:")+1]
 		p := "^" + digits.ReplaceAllLiteralString(regexp.QuoteMeta(folder), "[0-9]+") +
 			`[^/.%?#][^/%?#]*$`
 		if !seen[p] {
@@ -281,7 +297,7 @@ func (w *writer) asks(server string, u *serverUse) {
 	s := Statement{Rule: w.rule(server, "asks"), Title: "What the server " + server +
 		" asks of clients", FewPrincipals: few(whole, u.asks),
 		body: fmt.Sprintf(`
-allowed := {%s}
+allowed := %s
 
 learned if input.method in allowed
 
@@ -292,7 +308,7 @@ deny contains "the server did not ask this of clients" if {
 	input.method != "ping"
 	not learned
 }
-`, setElements(methods), quote(server)),
+`, setOf(methods), quote(server)),
 		refusedExample: fmt.Sprintf(input, `"a/method"`)}
 	if len(methods) > 0 {
 		s.allowedExample = fmt.Sprintf(input, quote(methods[0]))
@@ -300,31 +316,35 @@ deny contains "the server did not ask this of clients" if {
 	w.add(s, whole)
 }
 
-// setElements returns texts as the elements of an array or a set; an empty one is the array, so
-// that Rego does not take {} for an object.
-func setElements(all []string) string {
+// setOf returns a set of texts in Rego, where {} is an object.
+func setOf(all []string) string {
+	if len(all) == 0 {
+		return "set()"
+	}
 	quoted := make([]string, len(all))
 	for i, s := range all {
 		quoted[i] = quote(s)
 	}
-	if len(all) == 0 {
-		return `""` // no method has this name
-	}
-	return strings.Join(quoted, ", ")
+	return "{" + strings.Join(quoted, ", ") + "}"
 }
 
 // rate makes the statement about the calls of a server's tools within a minute.
 func (w *writer) rate(server string, u *serverUse) {
-	if u.highest == 0 {
+	if !u.highest.any {
 		return
 	}
-	most := 2*u.highest + 30
+	most := int(rateBound(u.highest.most))
+	var rare []string
+	if u.highest.byOne(rateBound) {
+		rare = ifSeveral(&u.evidence, []string{fmt.Sprintf("more than %.0f calls a minute",
+			rateBound(u.highest.others))})
+	}
 	input := fmt.Sprintf(`{"direction": "to_server", "kind": "request", "method": "tools/call", `+
 		`"server": %s, "name": "x", "session": {"minute": {%s: %%d}}}`, quote(server),
 		quote(server+" x"))
 	w.add(Statement{Rule: w.rule(server, "rate"), Title: fmt.Sprintf(
-		"A session calls the tools of the server %s at most %d times a minute (highest seen: %d)",
-		server, most, u.highest),
+		"A session calls the tools of the server %s at most %d times a minute (highest seen: %.0f)",
+		server, most, u.highest.most),
 		body: fmt.Sprintf(`
 most := %d
 
@@ -337,5 +357,8 @@ deny contains "the session calls the server more often than learned" if {
 }
 `, most, quote(server), quote(server+" ")),
 		allowedExample: fmt.Sprintf(input, 1),
-		refusedExample: fmt.Sprintf(input, most+1)}, &u.evidence)
+		refusedExample: fmt.Sprintf(input, most+1), FewPrincipals: rare}, &u.evidence)
 }
+
+// rateBound returns a number of calls with head-room.
+func rateBound(calls float64) float64 { return 2*calls + 30 }

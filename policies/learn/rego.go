@@ -6,16 +6,38 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf16"
 
 	"gatekit/core/mcp"
 )
 
 // quote returns a text as a string of Rego.
-func quote(s string) string { return string(mcp.Quote(s)) }
+func quote(s string) string { return escape(mcp.Quote(s)) }
+
+// escape returns JSON with the characters escaped that Rego or YAML may not have in a file, such as
+// a byte-order mark. They can only be in texts, and servers and clients choose the texts.
+func escape[T ~string | ~[]byte](raw T) string {
+	var b strings.Builder
+	for _, r := range string(raw) {
+		switch {
+		case unicode.IsPrint(r) || r == '\n':
+			b.WriteRune(r)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String()
+}
+
+func isNotPrint(r rune) bool { return !unicode.IsPrint(r) }
 
 // rawQuote returns a text as a raw string of Rego, if this is possible.
 func rawQuote(s string) string {
-	if strings.ContainsAny(s, "`\n\r") {
+	if strings.ContainsRune(s, '`') || strings.ContainsFunc(s, isNotPrint) {
 		return quote(s)
 	}
 	return "`" + s + "`"
@@ -57,8 +79,14 @@ const placePrefix = "# Place: "
 // source returns the Rego of a statement.
 func (s *Statement) source(mode string) string {
 	var b strings.Builder
-	// the title may have names that servers and clients chose
-	fmt.Fprintf(&b, "# METADATA\n# title: %s\n", quote(s.Title))
+	// the title may have names that servers and clients chose, and YAML has other escapes than JSON
+	title := strings.Map(func(r rune) rune {
+		if isNotPrint(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, s.Title)
+	fmt.Fprintf(&b, "# METADATA\n# title: %s\n", quote(title))
 	if mode == "shadow" {
 		b.WriteString("# custom:\n#   mode: shadow\n")
 	}
@@ -73,7 +101,7 @@ func (s *Statement) source(mode string) string {
 		s.Last.Format(time.RFC3339))
 	fmt.Fprintf(&b, "# Records: %s.\n", strings.Join(records, ", "))
 	if raw, err := marshal(s.place); err == nil && s.place != nil {
-		fmt.Fprintf(&b, "%s%s\n", placePrefix, raw)
+		fmt.Fprintf(&b, "%s%s\n", placePrefix, escape(raw))
 	}
 	for _, v := range s.FewPrincipals {
 		fmt.Fprintf(&b, "# FEW PRINCIPALS: only one principal accounts for %s.\n", quote(v))

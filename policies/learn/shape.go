@@ -1,7 +1,9 @@
 package learn
 
 import (
+	"fmt"
 	"hash/maphash"
+	"maps"
 	"math"
 	"net/url"
 	"path"
@@ -62,7 +64,7 @@ func (e *evidence) add(s seed, c *policies.Case) {
 		e.principals = map[uint64]bool{}
 	}
 	if len(e.principals) < maxPrincipals {
-		e.principals[maphash.String(s.Seed, c.Message.Principal.ID())] = true
+		e.principals[s.principal(c)] = true
 	}
 }
 
@@ -74,11 +76,11 @@ type shape struct {
 	texts   texts
 	numbers numbers
 
-	maxItems int    // of arrays
-	items    *shape // of arrays; nil when there were none
+	maxItems extreme // items of arrays
+	items    *shape  // of arrays; nil when there were none
 
 	members map[string]*shape // of objects
-	open    bool              // there were more than maxKeys members, so any name is allowed
+	open    bool              // any name is allowed: there were too many, not of arguments
 	example any               // the shortest value
 	size    int               // of example, as JSON
 }
@@ -87,31 +89,33 @@ type shape struct {
 type texts struct {
 	count     int
 	values    map[string]*value
-	lastNew   int  // count when the last new value was seen
-	overflow  bool // there were more than maxValues values
-	maxLength int  // in characters
+	lastNew   int     // count when the last new value was seen
+	overflow  bool    // there were more than maxValues values
+	maxLength extreme // in characters
 
-	characters       map[rune]bool // ASCII characters that are neither letters nor digits
-	letters, digits  bool
-	others           bool // characters beyond ASCII
-	controls, spaces bool
+	characters      map[rune]*users // ASCII characters that are neither letters nor digits
+	letters, digits bool
+	spaces          bool
+	others          users // of characters beyond ASCII
+	controls        users
 
-	paths, urls int // texts that are absolute paths, URLs
-	embedded    int // texts that contain "://"
-	dots        int // paths with a segment that begins with a dot
-	parents     int // texts with the segment ".."
-	folders     map[string]bool
-	extensions  map[string]bool
+	paths, urls int   // texts that are absolute paths, URLs
+	embedded    users // of texts that contain "://"
+	dots        users // of paths with a segment that begins with a dot
+	parents     users // of texts with the segment ".."
+	folders     map[string]*users
+	extensions  map[string]*users
 	newExt      int // count when the last new extension was seen
-	hosts       map[string]bool
+	hosts       map[string]*users
 }
 
 // value is one text with the principals that sent it.
 type value struct{ evidence }
 
+// numbers describes the numbers at one place.
 type numbers struct {
-	count, fractions int
-	low, high        float64
+	fractions     int
+	high, lowered extreme // lowered is of the negated numbers
 }
 
 // parseArguments returns the arguments of a request, or nil.
@@ -137,9 +141,9 @@ func (s *shape) add(sd seed, c *policies.Case, v any, depth int) {
 	case string:
 		s.texts.add(sd, c, v)
 	case float64:
-		s.numbers.add(v)
+		s.numbers.add(v, sd.principal(c))
 	case []any:
-		s.maxItems = max(s.maxItems, len(v))
+		s.maxItems.add(float64(len(v)), sd.principal(c))
 		if depth >= maxDepth {
 			return
 		}
@@ -161,7 +165,9 @@ func (s *shape) add(sd seed, c *policies.Case, v any, depth int) {
 			below := s.members[name]
 			if below == nil && (len(s.members) >= maxKeys || len(name) > maxValueBytes ||
 				depth >= maxDepth) {
-				s.open = true
+				// Arguments have names that the tool declares. If these were open, one call with
+				// many names would allow all names.
+				s.open = depth > 0
 				continue
 			}
 			if below == nil {
@@ -198,34 +204,61 @@ func typeOf(v any) string {
 	return "object"
 }
 
-func (n *numbers) add(f float64) {
-	if n.count == 0 {
-		n.low, n.high = f, f
-	}
-	n.count++
-	n.low, n.high = min(n.low, f), max(n.high, f)
+func (n *numbers) add(f float64, principal uint64) {
+	n.high.add(f, principal)
+	n.lowered.add(-f, principal)
 	if f != math.Trunc(f) {
 		n.fractions++
 	}
 }
 
 // bounds returns the range of the numbers with head-room.
-func (n *numbers) bounds() (low, high float64) {
-	span := max(n.high-n.low, math.Abs(n.high), 1)
-	low, high = n.low-span, n.high+span
-	if n.low >= 0 {
+func (n *numbers) bounds() (low, high float64) { return numberBounds(-n.lowered.most, n.high.most) }
+
+func numberBounds(least, most float64) (low, high float64) {
+	span := max(most-least, math.Abs(most), 1)
+	low, high = least-span, most+span
+	if least >= 0 {
 		low = 0
 	}
-	return math.Floor(low), math.Ceil(high)
+	return math.Floor(finite(low)), math.Ceil(finite(high))
+}
+
+// few returns the parts of the range that only one principal accounts for.
+func (n *numbers) few() (all []string) {
+	least := -n.lowered.most
+	if n.lowered.othersPresent {
+		least = -n.lowered.others
+	}
+	above := func(others float64) float64 {
+		_, high := numberBounds(min(least, others), others)
+		return high
+	}
+	if n.high.byOne(above) {
+		all = append(all, fmt.Sprintf("numbers above %.0f", above(n.high.others)))
+	}
+	most := n.high.most
+	if n.high.othersPresent {
+		most = n.high.others
+	}
+	below := func(others float64) float64 {
+		low, _ := numberBounds(-others, max(most, -others))
+		return -low
+	}
+	if n.lowered.byOne(below) {
+		all = append(all, fmt.Sprintf("numbers below %.0f", -below(n.lowered.others)))
+	}
+	return all
 }
 
 func (t *texts) add(sd seed, c *policies.Case, s string) {
+	by := sd.principal(c)
 	t.count++
-	t.maxLength = max(t.maxLength, utf8.RuneCountInString(s))
+	t.maxLength.add(float64(utf8.RuneCountInString(s)), by)
 	if t.values == nil {
-		t.values, t.characters = map[string]*value{}, map[rune]bool{}
-		t.folders, t.hosts = map[string]bool{}, map[string]bool{}
-		t.extensions = map[string]bool{}
+		t.values, t.characters = map[string]*value{}, map[rune]*users{}
+		t.folders, t.hosts = map[string]*users{}, map[string]*users{}
+		t.extensions = map[string]*users{}
 	}
 	known := t.values[s]
 	if known == nil {
@@ -240,6 +273,7 @@ func (t *texts) add(sd seed, c *policies.Case, s string) {
 	if known != nil {
 		known.add(sd, c)
 	}
+	control := false
 	for _, r := range s {
 		switch {
 		case r == ' ':
@@ -249,69 +283,73 @@ func (t *texts) add(sd seed, c *policies.Case, s string) {
 		case r < utf8.RuneSelf && unicode.IsDigit(r):
 			t.digits = true
 		case r < ' ' || r == 0x7f:
-			t.controls = true
+			t.controls.add(by)
+			control = true
 		case r < utf8.RuneSelf:
-			t.characters[r] = true
+			addTo(t.characters, r, by)
 		default:
-			t.others = true
+			t.others.add(by)
 		}
 	}
 	if strings.Contains(s, "://") {
-		t.embedded++
+		t.embedded.add(by)
 	}
 	if slices.Contains(strings.FieldsFunc(s, isSeparator), "..") {
-		t.parents++
+		t.parents.add(by)
 	}
 	if u, err := url.Parse(s); err == nil && u.Scheme != "" && u.Host != "" && u.User == nil {
 		t.urls++
-		if len(t.hosts) < maxRoots {
-			t.hosts[strings.ToLower(u.Scheme+"://"+u.Host)] = true
+		host := strings.ToLower(u.Scheme + "://" + u.Host)
+		if t.hosts[host] != nil || len(t.hosts) < maxRoots {
+			addTo(t.hosts, host, by)
 		}
 	}
-	if strings.HasPrefix(s, "/") && !t.controls {
-		t.addPath(s)
+	if strings.HasPrefix(s, "/") && !control {
+		t.addPath(s, by)
 	}
 }
 
 func isSeparator(r rune) bool { return r == '/' || r == '\\' }
 
-func (t *texts) addPath(s string) {
+func (t *texts) addPath(s string, by uint64) {
 	t.paths++
 	for segment := range strings.SplitSeq(s, "/") {
 		if strings.HasPrefix(segment, ".") {
-			t.dots++
+			t.dots.add(by)
 		}
 	}
-	if ext := path.Ext(s); len(t.extensions) < maxValues && !t.extensions[ext] {
-		t.extensions[ext], t.newExt = true, t.count
+	ext := path.Ext(s)
+	if t.extensions[ext] == nil {
+		t.newExt = t.count
+	}
+	if t.extensions[ext] != nil || len(t.extensions) < maxValues {
+		addTo(t.extensions, ext, by)
 	}
 	folder := path.Dir(path.Clean(s))
-	if path.Ext(s) == "" {
+	if ext == "" {
 		folder = path.Clean(s)
 	}
-	if !t.folders[folder] {
-		if len(t.folders) >= maxRoots { // keep what they have in common
-			roots := t.roots()
-			if len(roots) > maxRoots/2 {
-				roots = []string{commonFolder(t.folders)}
+	if t.folders[folder] == nil && len(t.folders) >= maxRoots { // keep what they have in common
+		roots := t.roots()
+		if len(roots) > maxRoots/2 {
+			all := &users{}
+			for _, u := range roots {
+				all.merge(u)
 			}
-			clear(t.folders)
-			for _, root := range roots {
-				t.folders[root] = true
-			}
+			roots = map[string]*users{commonFolder(slices.Collect(maps.Keys(roots))): all}
 		}
-		t.folders[folder] = true
+		t.folders = roots
 	}
+	addTo(t.folders, folder, by)
 }
 
 // commonFolder returns the deepest folder that contains all folders.
-func commonFolder(folders map[string]bool) string {
+func commonFolder(folders []string) string {
 	var common []string
-	first := true
-	for f := range folders {
+	for i, f := range folders {
 		segments := strings.Split(strings.TrimPrefix(f, "/"), "/")
-		if first {
-			common, first = segments, false
+		if i == 0 {
+			common = segments
 			continue
 		}
 		n := 0
@@ -325,20 +363,62 @@ func commonFolder(folders map[string]bool) string {
 
 // roots returns the folders that contain all paths. Folders that have nothing in common but "/" are
 // grouped by their first segment.
-func (t *texts) roots() (roots []string) {
-	groups := map[string]map[string]bool{}
+func (t *texts) roots() map[string]*users {
+	groups := map[string][]string{}
 	for f := range t.folders {
 		first, _, _ := strings.Cut(strings.TrimPrefix(f, "/"), "/")
-		if groups[first] == nil {
-			groups[first] = map[string]bool{}
-		}
-		groups[first][f] = true
+		groups[first] = append(groups[first], f)
 	}
+	roots := map[string]*users{}
 	for _, group := range groups {
-		roots = append(roots, commonFolder(group))
+		all := &users{}
+		for _, f := range group {
+			all.merge(t.folders[f])
+		}
+		roots[commonFolder(group)] = all
 	}
-	slices.Sort(roots)
 	return roots
+}
+
+// few returns what only one principal accounts for: hosts, folders, characters and lengths.
+func (t *texts) few() (all []string) {
+	switch {
+	case t.paths == t.count:
+		for folder, u := range t.roots() {
+			if !u.several {
+				all = append(all, folder)
+			}
+		}
+		for ext, u := range t.extensions {
+			if !u.several {
+				all = append(all, "the file extension "+ext)
+			}
+		}
+	case t.urls == t.count:
+		for host, u := range t.hosts {
+			if !u.several {
+				all = append(all, host)
+			}
+		}
+	}
+	for r, u := range t.characters {
+		if !u.several {
+			all = append(all, "the character "+string(r))
+		}
+	}
+	for what, u := range map[string]users{"characters beyond ASCII": t.others,
+		"control characters": t.controls, "texts with ://": t.embedded,
+		"paths with hidden files": t.dots, "texts with the folder ..": t.parents} {
+		if u.any && !u.several {
+			all = append(all, what)
+		}
+	}
+	if t.maxLength.byOne(lengthBound) {
+		all = append(all, fmt.Sprintf("texts longer than %.0f characters",
+			lengthBound(t.maxLength.others)))
+	}
+	slices.Sort(all)
+	return all
 }
 
 // isEnumeration reports whether the texts are a few values that were all seen early and often.
@@ -393,10 +473,10 @@ func (t *texts) pattern() string {
 		}
 		class.WriteRune(r)
 	}
-	if t.others {
+	if t.others.any {
 		class.WriteString(`\p{L}\p{M}\p{N}\p{P}\p{S}`)
 	}
-	if t.controls {
+	if t.controls.any {
 		class.WriteString(`\n\r\t`)
 	}
 	if class.Len() == 0 {
@@ -405,5 +485,8 @@ func (t *texts) pattern() string {
 	return `^[` + class.String() + `]*$`
 }
 
-// lengthBound returns the length of the texts with head-room.
-func (t *texts) lengthBound() int { return 2*t.maxLength + 16 }
+// lengthBound returns a length of texts with head-room.
+func lengthBound(length float64) float64 { return 2*length + 16 }
+
+// itemsBound returns a number of items with head-room.
+func itemsBound(items float64) float64 { return 2*items + 4 }

@@ -35,7 +35,7 @@ type cachedDecision struct {
 // cache is emptied.
 const (
 	maxCachedDecisions    = 20_000
-	maxCachedBytes        = 6 << 20 // of JSON
+	maxCachedBytes        = 3 << 20 // of JSON
 	maxCachedMessageBytes = 32 << 10
 
 	cachedInputBytes      = 256     // of an input, without its bodies

@@ -496,6 +496,40 @@ func TestRequestMatcherForgetsTheOldestRequests(t *testing.T) {
 	}
 }
 
+// A recorded message was only added to if every change added an item or was made in _meta.
+func TestOnlyAddedTo(t *testing.T) {
+	for changed, want := range map[string]bool{``: false, `"/content/-"`: true,
+		`"/_meta/traceparent"`: true, `"/content/-","/_meta/x"`: true, `"/content/0/text"`: false,
+		`"/content/-","/content/0"`: false, `"/_meta"`: false} {
+		c := parsedCase(t, `{"seq":7,"prev":"ab","kind":"response","method":"ping","action":`+
+			`"modify","steps":[{"stage":"trace","action":"modify","changed":[`+changed+`]}]}`)
+		if got := c.OnlyAddedTo(); got != want {
+			t.Errorf("changed %s: only added to %v, want %v", changed, got, want)
+		}
+	}
+}
+
+// The request of a recorded answer is missing if rules read it and no earlier case has it. A case
+// that was written by hand needs no request.
+func TestRequestOfAnAnswerIsMissing(t *testing.T) {
+	s := loaded(t, `deny contains "no" if input.request.n == 1
+deny contains "never" if input.result.n == 1`)
+	const record = `{"seq":7,"prev":"ab","session":"s","method":"ping","server":"a","action":` +
+		`"pass","before":{"size":2},"after":{"size":2,"body":{}},`
+	for source, want := range map[string]string{
+		record + `"kind":"response"}`:                           "request",
+		record + `"kind":"error"}`:                              "request",
+		record + `"kind":"request"}`:                            "",
+		record + `"kind":"response","request":{"n":1}}`:         "",
+		`{"method":"ping","direction":"to_client","result":{}}`: "",
+	} {
+		missing, err := s.MissingMembers(parsedCase(t, source))
+		if got := strings.Join(missing, " "); got != want || err != nil {
+			t.Errorf("%s: %q is missing, error %v; want %q", source, got, err, want)
+		}
+	}
+}
+
 // For a recorded call, the calls of the last minute are those of the minute before the record.
 func TestReplayCountsCallsOfTheMinute(t *testing.T) {
 	s, err := policies.Load(policies.Options{Rules: []string{"limits/rate"},

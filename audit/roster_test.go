@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/mod/sumdb/note"
+
 	"gatekit/audit"
 )
 
@@ -146,16 +148,18 @@ func TestMeetRecordsNewAndGrownLogs(t *testing.T) {
 		wantRosters(t, aFile, "1 a", "2 b:4", "3 b:5")
 
 		old := entryOf(t, b)
+		record(t, b, event("the last work of this process"))
 		b.Close()
 		time.Sleep(time.Second)
 		b = openReplica(t, bFile, "b") // a new process
 		meet(t, a, entryOf(t, b))
-		wantRosters(t, aFile, "1 a", "2 b:4", "3 b:5", "4 b:5")
-		old.Checkpoint = ""
-		meet(t, a, old) // an entry without a checkpoint does not replace one that has it
+		wantRosters(t, aFile, "1 a", "2 b:4", "3 b:5", "4 b:6")
+		meet(t, a, old) // an older checkpoint is recorded, and does not replace the newer one
+		old.Checkpoint, old.Since = "", time.Unix(1, 0)
+		meet(t, a, old) // neither does an entry without a checkpoint
 		a.Close()
 		openReplica(t, aFile, "a") // the roster is kept across restarts
-		wantRosters(t, aFile, "1 a", "2 b:4", "3 b:5", "4 b:5", "5 b", "6 a b:5")
+		wantRosters(t, aFile, "1 a", "2 b:4", "3 b:5", "4 b:6", "5 b:5", "6 b", "7 a b:6")
 	})
 }
 
@@ -287,4 +291,33 @@ func TestOpenRefusesDamagedRoster(t *testing.T) {
 	if name := audit.ReplicaName(file); name != "" {
 		t.Errorf("the log belongs to the replica %q", name)
 	}
+}
+
+func TestMeetTakesLongestEntry(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "a.jsonl")
+	a := openReplica(t, file, "a")
+	private, public, err := note.GenerateKey(nil, strings.Repeat("k", 1024-len("+01020304+")-44))
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := note.NewSigner(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := audit.RosterEntry{Replica: strings.Repeat("b", 256), Key: public,
+		Origin: strings.Repeat("o", 1024), Since: time.Now()}
+	sign := func(extension string) string {
+		signed, err := note.Sign(&note.Note{Text: e.Origin + "\n0\n" +
+			"47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=\n" + extension + "\n"}, signer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(signed)
+	}
+	e.Checkpoint = sign(strings.Repeat("x", 4096-len(sign(""))))
+	if len(e.Checkpoint) != 4096 || len(e.Key) != 1024 {
+		t.Fatalf("the checkpoint has %d bytes, the key %d", len(e.Checkpoint), len(e.Key))
+	}
+	meet(t, a, e)
+	wantRosters(t, file, "1 a", "2 "+e.Replica+":0")
 }

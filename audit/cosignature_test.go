@@ -370,3 +370,51 @@ func TestProveConsistency(t *testing.T) {
 		t.Errorf("without tiles: got %v, error %v", proof, err)
 	}
 }
+
+func TestLogMustMatchCosignedCheckpoints(t *testing.T) {
+	e, a, b := newSignedLog(t, 3), newCosigner("a"), newCosigner("b")
+	for i := 0; strings.Count(a.vkey(), "+") != 2; i++ { // as most keys
+		a = newCosigner(fmt.Sprint("a", i))
+	}
+	keyA, err := audit.ReadWitnessKey(a.vkey())
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := []*audit.WitnessKey{keyA, b.witness(t)}
+	signer, err := note.NewSigner(strings.TrimSpace(string(readFile(t, e.file+".key"))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := readFile(t, e.file+".tree/checkpoint")
+	lines := strings.Split(string(own), "\n")
+	forked, err := note.Sign(&note.Note{Text: lines[0] +
+		"\n2\n47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=\n"}, signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []*audit.CosignedCheckpoint
+	for _, signed := range [][]byte{append(own, a.line(t, own, 1)...),
+		append(forked, b.line(t, forked, 1)...)} {
+		c, err := audit.OpenCosigned(signed, e.key, keys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, c)
+	}
+	if err := audit.WriteCosigned(e.file, all); err != nil {
+		t.Fatal(err)
+	}
+	v := audit.Verification{File: e.file, Key: e.key, Witnesses: keys[:1]}
+	if done, err := v.Run(t.Context()); err != nil || done.Witnessed != 3 {
+		t.Errorf("with the witness of this history: got %+v, error %v", done, err)
+	}
+	v.Witnesses = keys[1:]
+	if done, err := v.Run(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), "do not match the checkpoint") {
+		t.Errorf("with the witness of the other history: got %+v, error %v", done, err)
+	}
+	proof, err := audit.Prove(e.file, 3, e.key)
+	if err != nil || !strings.Contains(string(proof.Checkpoint), "\n— "+a.name+" ") {
+		t.Errorf("the proof has no cosignature: %+v, error %v", proof, err)
+	}
+}

@@ -152,8 +152,8 @@ func TestOpenCosigned(t *testing.T) {
 	for name, line := range map[string]string{
 		"a time over 2^63":      a.line(t, signed, 1<<63),
 		"of another checkpoint": a.line(t, []byte("x\n\n"), 1),
-		"a changed signature": strings.Replace(lineA, lineA[len(lineA)-10:len(lineA)-9],
-			map[bool]string{true: "B", false: "A"}[lineA[len(lineA)-10] == 'A'], 1),
+		"a changed signature": lineA[:len(lineA)-10] + map[bool]string{true: "B",
+			false: "A"}[lineA[len(lineA)-10] == 'A'] + lineA[len(lineA)-9:],
 		"too short": "— a " + base64.StdEncoding.EncodeToString(binary.BigEndian.AppendUint32(nil,
 			keys[0].KeyHash())) + "\n",
 	} {

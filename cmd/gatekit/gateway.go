@@ -49,6 +49,8 @@ type gateway struct {
 	proxy       *proxy.Proxy
 	replica     *cluster.Replica // nil when there is no [cluster]
 	shared      *valkey.Store    // nil when there is no [shared]
+	sharedLost  atomic.Int64     // when the last recorded loss of shared state was
+	sharedStops *sharedStops     // nil when there is no [shared]
 	parkedCalls *bridge.ParkedCalls
 	endpoint    *downstream.Endpoint
 
@@ -149,6 +151,7 @@ func (g *gateway) components() []component {
 			&funcComponent{g.openReplica, g.closeReplica},
 			&funcComponent{g.openSessions, g.endSessions},
 			&funcComponent{g.announce, nil},
+			&funcComponent{g.openSharedStops, g.closeSharedStops},
 		})
 }
 

@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"gatekit/core/config"
 	"gatekit/core/shared"
@@ -37,9 +39,7 @@ func (g *gateway) openShared(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("[shared]: %w", err)
 	}
-	if t := g.recording.telemetry; t != nil {
-		o.Observe = t.SharedCall
-	}
+	o.Observe = g.observeShared
 	if g.shared, err = valkey.Open(ctx, o); err != nil {
 		return fmt.Errorf("[shared]: %w", err)
 	}
@@ -69,6 +69,33 @@ func (g *gateway) approvals(c *config.Config) (*policies.Approvals, error) {
 // sharedApprovals returns the approvals in the state that replicas share.
 func sharedApprovals(c *config.Config, state shared.Values) *policies.Approvals {
 	return &policies.Approvals{Shared: state, Servers: serverIdentities(c)}
+}
+
+// observeShared measures a call of the store. It records when shared state was lost, once for each
+// loss.
+func (g *gateway) observeShared(method string, took time.Duration, err error) {
+	if t := g.recording.telemetry; t != nil {
+		t.SharedCall(method, took, err)
+	}
+	if !errors.Is(err, shared.ErrLost) {
+		return
+	}
+	lost := g.shared.Lost().UnixNano()
+	if g.sharedLost.Swap(lost) == lost {
+		return
+	}
+	g.log.Error("shared state was lost", "error", err)
+	if err := g.recording.event(context.Background(), "lost", "shared state", err); err != nil {
+		g.log.Error("event not recorded", "event", "lost", "error", err)
+	}
+}
+
+// sharedStore returns the state that replicas share, or nil without [shared].
+func (g *gateway) sharedStore() shared.Store {
+	if g.shared == nil {
+		return nil // an interface that holds a nil pointer is not nil
+	}
+	return g.shared
 }
 
 func (g *gateway) closeShared() error {

@@ -105,6 +105,13 @@ func (g *gateway) stopTraffic(s stop.Stop) (ended int, err error) {
 	if err != nil {
 		err = fmt.Errorf("the stop is in force, but not on disk, so a restart ends it: %w", err)
 	}
+	err = errors.Join(err, g.sharedStops.publish(context.Background(), s))
+	ended, enforceErr := g.enforceStop(s, drained)
+	return ended, errors.Join(err, enforceErr)
+}
+
+// enforceStop records a stop that is in force, and ends the calls that it covers.
+func (g *gateway) enforceStop(s stop.Stop, drained <-chan struct{}) (ended int, err error) {
 	reason := s.Scope.String() + ", by " + s.By + ": " + s.Reason
 	select {
 	case <-drained:
@@ -114,7 +121,7 @@ func (g *gateway) stopTraffic(s stop.Stop) (ended int, err error) {
 	}
 	if recordErr := recordStop(g.recording.events, s.Scope, "stop_traffic",
 		reason); recordErr != nil {
-		err = errors.Join(err, fmt.Errorf("the stop is in force, but not recorded: %w", recordErr))
+		err = fmt.Errorf("the stop is in force, but not recorded: %w", recordErr)
 	}
 	ended = g.proxy.EndStopped(s)
 	g.log.Warn("traffic stopped", "scope", s.Scope.String(), "by", s.By, "reason", s.Reason,
@@ -140,7 +147,10 @@ func (g *gateway) resumeTraffic(r resumeRequest) error {
 	var ended []stop.Stop
 	err := g.stops.Resume(r.Scope, r.All, func(stops []stop.Stop) error {
 		ended = stops
-		return recordResume(g.recording.events, stops, r.By)
+		if err := recordResume(g.recording.events, stops, r.By); err != nil {
+			return err
+		}
+		return g.sharedStops.withdraw(context.Background(), stops)
 	})
 	if err != nil {
 		if ended != nil {

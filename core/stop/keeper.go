@@ -40,6 +40,8 @@ type Keeper struct {
 	mu    sync.Mutex // held while the stops change
 	stops []Stop
 	fault error // why the file cannot be used; nil if it can
+	// stops everything while the stops of other replicas are not known; nil while they are
+	unknown *Stop
 }
 
 // Open reads the stops in a folder. Without a folder (""), the stops end with the process. A folder
@@ -91,11 +93,28 @@ func (k *Keeper) Fault() error {
 	return k.fault
 }
 
-// List returns the stops in force, the oldest first.
+// List returns the stops in force, the oldest first. The stop of SetUnknown comes before them.
 func (k *Keeper) List() []Stop {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.stops
+	return k.inForce()
+}
+
+// inForce returns what the Gate refuses. k.mu must be held.
+func (k *Keeper) inForce() []Stop {
+	if k.unknown == nil {
+		return k.stops
+	}
+	return append([]Stop{*k.unknown}, k.stops...)
+}
+
+// SetUnknown stops everything because other stops, which would be in force as well, are not known;
+// nil ends this. It is not stored, and Resume does not end it. drained is as for Stop.
+func (k *Keeper) SetUnknown(s *Stop) (drained <-chan struct{}) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.unknown = s
+	return k.Gate.Set(k.inForce())
 }
 
 // Stop puts a stop in force, in place of an earlier one of the same scope. drained is closed when
@@ -124,7 +143,7 @@ func (k *Keeper) Stop(s Stop) (drained <-chan struct{}, err error) {
 		err = k.write(next)
 	} // otherwise the file stays unreadable, which stops everything
 	k.stops = next
-	return k.Gate.Set(next), err
+	return k.Gate.Set(k.inForce()), err
 }
 
 // lock creates the folder, and keeps other processes from changing the file.
@@ -213,7 +232,7 @@ func (k *Keeper) Resume(scope Scope, all bool, record func([]Stop) error) error 
 		return err
 	}
 	k.stops, k.fault = next, nil
-	k.Gate.Set(next)
+	k.Gate.Set(k.inForce())
 	return nil
 }
 

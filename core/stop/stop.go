@@ -55,6 +55,9 @@ type Stop struct {
 	At     time.Time `json:"at"`
 	By     string    `json:"by"` // who stopped, for people: user id 1000, the admin endpoint
 	Reason string    `json:"reason"`
+	// Shared is set when the other replicas know of the stop. If they do not any more, one of them
+	// has ended it.
+	Shared bool `json:"shared,omitempty"`
 }
 
 // Validate returns an error if s cannot be stored.

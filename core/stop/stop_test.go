@@ -289,6 +289,46 @@ func TestUnreadableStops(t *testing.T) {
 	}
 }
 
+// While the stops of others are not known, everything is stopped, also what begins and ends
+// meanwhile. None of this is on disk.
+func TestUnknownStops(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "stops")
+	k, m := Open(folder), &mcp.Message{Server: "files"}
+	w, _ := k.Gate.Begin(m)
+	unknown := Stop{By: "Gatekit", At: time.Unix(1, 0), Reason: "not known"}
+	drained := k.SetUnknown(&unknown)
+	if isClosed(drained) {
+		t.Error("drained is closed while a write is going on")
+	}
+	w.End()
+	if s := k.Gate.Refuses(m); !isClosed(drained) || s == nil || *s != unknown {
+		t.Errorf("a message is refused by %v, want %v", s, unknown)
+	}
+	files := stopOf(Scope{Server: "files"})
+	if _, err := k.Stop(files); err != nil {
+		t.Fatal(err)
+	}
+	if got := k.List(); len(got) != 2 || got[0] != unknown || got[1] != files {
+		t.Errorf("the stops in force are %v", got)
+	}
+	if err := k.Resume(files.Scope, false, none); err != nil {
+		t.Fatal(err)
+	}
+	if k.Gate.Refuses(m) == nil {
+		t.Error("the end of another stop ends the stop of everything")
+	}
+	if _, err := k.Stop(files); err != nil {
+		t.Fatal(err)
+	}
+	k.SetUnknown(nil)
+	if k.Gate.Refuses(m) == nil || k.Gate.Refuses(&mcp.Message{Server: "x"}) != nil {
+		t.Error("after the stops are known, the stop of one server is not the only one")
+	}
+	if got := Open(folder).List(); len(got) != 1 || got[0] != files {
+		t.Errorf("the stops on disk are %v", got)
+	}
+}
+
 func TestTooManyStops(t *testing.T) {
 	k := Open("")
 	for i := range maxStops {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -58,8 +59,15 @@ func eventually(t *testing.T, what string, is func() bool) {
 // succeeded.
 func run(t *testing.T, g *harness.Gatekit, args ...string) (output string, ok bool) {
 	t.Helper()
+	return runIn(t, g, nil, args...)
+}
+
+// runIn is run with more variables of the environment.
+func runIn(t *testing.T, g *harness.Gatekit, env []string, args ...string) (output string,
+	ok bool) {
+	t.Helper()
 	c := exec.Command(peers.Gatekit(t), args...)
-	c.Dir = g.Dir
+	c.Dir, c.Env = g.Dir, append(os.Environ(), env...)
 	b, err := c.CombinedOutput()
 	return string(b), err == nil
 }

@@ -268,8 +268,8 @@ func TestDemotedPrimary(t *testing.T) {
 	next.Do(t, "REPLICAOF", "NO", "ONE")
 	host, port, _ := net.SplitHostPort(next.Addr)
 	old.Do(t, "REPLICAOF", host, port)
-	// The store has several connections, and makes some of them only now. None of those that lead to
-	// the old primary may stay.
+	// The store has several connections, and makes some of them only now. None of those that lead
+	// to the old primary may stay.
 	eventually(t, "fifty writes in a row", func() bool {
 		for range 50 {
 			if _, _, err := s.Take(t.Context(), shared.Key{Kind: "none"}); err != nil {

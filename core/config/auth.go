@@ -325,8 +325,8 @@ func (l *loader) checkRoles(c *Listen, n *node) {
 		for i, value := range values {
 			group, isGroup := strings.CutPrefix(value, groupPrefix)
 			isUser := slices.ContainsFunc(c.Auth.Issuers, func(i Issuer) bool {
-				return i.Login != nil && len(value) > len(i.Issuer)+1 &&
-					strings.HasPrefix(value, i.Issuer+"#")
+				subject, ok := strings.CutPrefix(value, i.Issuer+"#")
+				return i.Login != nil && ok && subject != ""
 			})
 			item := at.lookup(key).item(i)
 			if isGroup && group != "" || isUser || l.hasErrorAt(item) || l.partial {

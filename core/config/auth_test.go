@@ -202,6 +202,9 @@ func TestMistakesInAuthentication(t *testing.T) {
 		{"a group without a name", listening + consoleOn + issuerTable + login + roles +
 			"\"console/approve\" = [\"group:\"]",
 			`11:22: listen.auth.roles: "console/approve"[0] must be "group:NAME"`},
+		{"a user without a subject", listening + consoleOn + issuerTable + login + roles +
+			"\"console/read\" = [\"https://login.example#\"]",
+			`11:19: listen.auth.roles: "console/read"[0] must be "group:NAME"`},
 		{"a user of an issuer without a login", listening + consoleOn + issuerTable + login +
 			"[[listen.auth.issuer]]\nissuer = \"https://b.example\"\n" + roles +
 			"\"console/read\" = [\"https://b.example#ann\"]",

@@ -13,11 +13,14 @@ import (
 // message would be denied here, and another replica may do better. Servers and plugins do not
 // count: the other replicas have the same ones, and without all replicas nothing would be served.
 func (g *gateway) canServe(ctx context.Context) error {
+	results := g.sharedHealth(ctx)
 	if g.recording.telemetry == nil { // it remembers whether the last record was written
-		return g.recording.audit.Health()
+		results = append(results, healthResult{err: g.recording.audit.Health()})
+	} else {
+		results = append(results, g.healthy(ctx)...)
 	}
 	var errs []error
-	for _, r := range g.healthy(ctx) {
+	for _, r := range results {
 		errs = append(errs, r.err)
 	}
 	return errors.Join(errs...)

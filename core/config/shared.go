@@ -25,14 +25,11 @@ type Shared struct {
 	// Prefix begins the names of all keys, so that others can use the server, too. Replicas of one
 	// cluster have the same. Default: gatekit:.
 	Prefix string `toml:"prefix"`
-	// Copies is how many replicas of the server must have a label, an approval or a token before
+	// Copies is how many replicas of the server must have a label, an approval or a stop before
 	// what needs it goes on, at most 10. Default: none, which does not wait.
 	Copies int `toml:"copies"`
 	// Timeout bounds each request to the server. Default: 50ms.
 	Timeout time.Duration `toml:"timeout"`
-	// Limits selects what the plugin limits does while the server cannot be reached: deny, or local
-	// (count in this replica alone). Default: deny.
-	Limits string `toml:"limits"`
 	// Lost selects what follows when the server has lost what it knew: taint (sessions have the
 	// label lost) or deny (messages of sessions whose labels or counts a policy reads are denied).
 	// Default: taint.
@@ -40,7 +37,7 @@ type Shared struct {
 }
 
 func (s *Shared) setDefaults() {
-	s.Prefix, s.Timeout, s.Limits, s.Lost = "gatekit:", 50*time.Millisecond, "deny", "taint"
+	s.Prefix, s.Timeout, s.Lost = "gatekit:", 50*time.Millisecond, "taint"
 }
 
 // Bounds of [shared].
@@ -98,7 +95,6 @@ func (l *loader) checkShared(s *Shared, listen *Listen, root *node) {
 		s.Timeout > maxSharedTimeout) && !l.hasErrorAt(at) {
 		l.errorf(at, "shared.timeout must be from %v to %v", minSharedTimeout, maxSharedTimeout)
 	}
-	l.checkOneOf(&s.Limits, n, "shared", "limits", "deny", "local")
 	l.checkOneOf(&s.Lost, n, "shared", "lost", "taint", "deny")
 	if complete && listen.StateKey == "" && !l.isUnknown(root.lookup("listen"), "state_key") {
 		l.errorf(n, "[shared] needs listen.state_key, the same in all replicas: it encrypts what "+

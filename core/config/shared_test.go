@@ -16,7 +16,7 @@ func TestSharedIsChecked(t *testing.T) {
 		{"on this machine", local, ""},
 		{"by name", strings.Replace(local, "127.0.0.1\"\n[", "localhost\"\n[", 1), ""},
 		{"encrypted", remote + "user = \"g\"\npassword = \"p\"\nca = \"ca.pem\"\ncopies = 1\n" +
-			"timeout = \"1s\"\nprefix = \"gatekit:prod:\"\nlimits = \"local\"\nlost = \"deny\"\n",
+			"timeout = \"1s\"\nprefix = \"gatekit:prod:\"\nlost = \"deny\"\n",
 			""},
 		{"nothing but the table", listen + "[shared]\n", "shared.url is missing"},
 		{"not encrypted", strings.Replace(remote, "rediss", "redis", 1),
@@ -56,7 +56,6 @@ func TestSharedIsChecked(t *testing.T) {
 		{"a long time", local + "timeout = \"5001ms\"\n", "shared.timeout must be from 1ms to 5s"},
 		{"the shortest time", local + "timeout = \"1ms\"\n", ""},
 		{"the longest time", local + "timeout = \"5s\"\n", ""},
-		{"unknown limits", local + "limits = \"allow\"\n", `shared.limits must be one of "deny"`},
 		{"unknown loss", local + "lost = \"ignore\"\n", `shared.lost must be one of "taint"`},
 		{"no state key", "[server.a]\ncommand = \"x\"\n[shared]\nurl = \"redis://127.0.0.1\"\n",
 			"[shared] needs listen.state_key, the same in all replicas"},
@@ -98,7 +97,7 @@ func TestSharedServer(t *testing.T) {
 			t.Errorf("%s: got %s, %t, %d, want %v", url, address, encrypted, database, want)
 		}
 		if c.Shared.Timeout != 50*time.Millisecond || c.Shared.Prefix != "gatekit:" ||
-			c.Shared.Limits != "deny" || c.Shared.Lost != "taint" || c.Shared.Copies != 0 {
+			c.Shared.Lost != "taint" || c.Shared.Copies != 0 {
 			t.Errorf("the defaults are %+v", c.Shared)
 		}
 	}

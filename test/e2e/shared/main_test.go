@@ -118,7 +118,7 @@ func TestUnsuitableServerIsRefused(t *testing.T) {
 func TestReadyzFailsWhileTheServerIsAway(t *testing.T) {
 	server := redistest.Start(t)
 	table, address := admin(t)
-	harness.StartHTTP(t, sharedTable(server.Addr, `timeout = "5s"`)+table+
+	g := harness.StartHTTP(t, sharedTable(server.Addr, `timeout = "5s"`)+table+
 		harness.ScriptedServer("box"))
 	ready := func() string { return page(t, address+"/readyz") }
 	if got := ready(); !strings.HasPrefix(got, "200") ||
@@ -130,6 +130,14 @@ func TestReadyzFailsWhileTheServerIsAway(t *testing.T) {
 	if got := ready(); !strings.Contains(got, "FAIL  shared: shared state is not available") {
 		t.Errorf("/readyz is %s", got)
 	}
+	public := strings.TrimSuffix(g.URL, "/mcp") + "/readyz" // for load balancers, and anybody
+	eventually(t, "/readyz of the listener fails", func() bool {
+		got := page(t, public)
+		if strings.Contains(got, "shared") || strings.Contains(got, server.Addr) {
+			t.Errorf("/readyz of the listener tells why: %s", got)
+		}
+		return strings.HasPrefix(got, "503")
+	})
 	server.Restart(t)
 	eventually(t, "/readyz is good again", func() bool { return strings.HasPrefix(ready(), "200") })
 }

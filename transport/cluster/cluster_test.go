@@ -142,12 +142,18 @@ func TestForwardedRequestIsServedAsTheClients(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	static, err := identity.New(identity.Attributes{Method: identity.Token, Subject: "ci"})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, tt := range map[string]struct {
 		user *identity.Principal
 		want string
 	}{
 		"user": {user.WithToken("t0k"), `POST /mcp?x=1 via b by https://login.example#ann [mcp] ` +
 			`{"a":1} t0k: hello, own body true`},
+		"user of a static token": {static, `POST /mcp?x=1 via b by token:ci []  : hello, ` +
+			`own body true`},
 		"local user": {nil, `POST /mcp?x=1 via b by  []  : hello, own body true`},
 	} {
 		r := httptest.NewRequest(http.MethodPost, "/mcp?x=1", nil)

@@ -47,7 +47,7 @@ type principal struct {
 	Client  string          `json:"client"`
 	Scopes  []string        `json:"scopes"`
 	Groups  []string        `json:"groups"`
-	Claims  []byte          `json:"claims"`
+	Claims  []byte          `json:"claims,omitempty"` // nil, and not empty, without claims
 	Issued  time.Time       `json:"issued"`
 	Expiry  time.Time       `json:"expiry"`
 	Token   string          `json:"token"` // for the exchange at the user's issuer

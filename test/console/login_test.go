@@ -191,6 +191,17 @@ func (b *tab) do(action, id string) string {
 		body: new URLSearchParams({id: %q})}).then((r) => r.status)`, action, id))
 }
 
+func TestLoginPageIsAccessible(t *testing.T) {
+	axe := readAxe(t)
+	p := startPublic(t)
+	b := newTab(t, browser(t))
+	b.run(chromedp.Navigate(p.console))
+	b.awaitText("Log in at")
+	b.eval(axe)
+	b.wantAccessible("the login")
+	b.takeProblems() // axe-core makes style elements, which the policy refuses
+}
+
 // TestLoginLeavesOnlyTheToken has a login with its cookie, its end, and requests that no page of
 // the console sends.
 func TestLoginLeavesOnlyTheToken(t *testing.T) {

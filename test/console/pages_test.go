@@ -541,34 +541,12 @@ func TestPoliciesPage(t *testing.T) {
 }
 
 func TestOperatorPagesAreAccessible(t *testing.T) {
-	axe, err := os.ReadFile(peers.Node(t).Path("axe-core", "axe.min.js"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	axe := readAxe(t)
 	check := func(t *testing.T, b *tab) {
-		b.eval(string(axe) + "; void 0")
+		b.eval(axe)
 		for _, page := range operatorPages {
 			b.goTo(page.fragment, page.heading)
-			for _, width := range []int64{390, 1440} {
-				for _, scheme := range []string{"light", "dark"} {
-					b.setMedia(width, scheme)
-					var result struct {
-						Violations []struct {
-							ID, Help string
-							Nodes    []struct{ HTML string }
-						}
-					}
-					found := b.eval("axe.run(document)")
-					if err := json.Unmarshal([]byte(found), &result); err != nil {
-						t.Fatal(err)
-					}
-					for _, v := range result.Violations {
-						t.Errorf("%s, %d px, %s: %s: %s: %s", page.fragment, width, scheme, v.ID,
-							v.Help, harness.Clip(fmt.Append(nil, v.Nodes)))
-					}
-					b.wantNoWiderThanWindow(fmt.Sprintf("%s, %d px", page.fragment, width))
-				}
-			}
+			b.wantAccessible(page.fragment)
 		}
 		b.takeProblems() // axe-core makes style elements, which the policy refuses
 	}

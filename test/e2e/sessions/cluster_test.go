@@ -2,28 +2,17 @@ package sessions
 
 import (
 	"bufio"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
 	"io"
-	"math/big"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"time"
 
+	"gatekit/test/clustertest"
 	"gatekit/test/harness"
 	"gatekit/test/mcptest"
 	"gatekit/test/peers"
@@ -31,40 +20,38 @@ import (
 
 // replicas are gatekits behind a balancer that sends each request to another one than the last.
 type replicas struct {
-	all  []*harness.Gatekit
-	URL  string // of the balancer
-	next atomic.Int64
+	all []*harness.Gatekit
+	URL string // of the balancer
 }
 
 // startReplicas starts n replicas with the same configuration.
 func startReplicas(t *testing.T, n int, config string) *replicas {
 	t.Helper()
 	r := &replicas{}
-	dir := t.TempDir()
-	writeClusterCertificates(t, dir)
+	dir := certificates(t)
+	var urls []string
 	for i := range n {
-		r.all = append(r.all, harness.StartHTTP(t, replicaConfig(i, peers.FreeAddress(t), dir)+
-			config))
+		g := harness.StartHTTP(t, clustertest.Config(i, peers.FreeAddress(t), dir)+config)
+		r.all, urls = append(r.all, g), append(urls, g.URL)
 	}
-	balancer := httptest.NewServer(&httputil.ReverseProxy{FlushInterval: -1,
-		Rewrite: func(pr *httputil.ProxyRequest) {
-			to := r.all[int(r.next.Add(1))%n]
-			pr.SetURL(&url.URL{Scheme: "http", Host: strings.TrimSuffix(
-				strings.TrimPrefix(to.URL, "http://"), "/mcp")})
-		}})
+	handler, err := clustertest.RoundRobin(urls...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	balancer := httptest.NewServer(handler)
 	t.Cleanup(balancer.Close)
 	r.URL = balancer.URL + "/mcp"
 	return r
 }
 
-// replicaConfig returns the configuration of replica i, whose address for the others is between.
-// The certificates are in the folder dir. The configuration begins within [listen].
-func replicaConfig(i int, between, dir string) string {
-	return "state_key = \"" + strings.Repeat("k", 32) + "\"\n" +
-		fmt.Sprintf("sse = true\n[cluster]\nname = \"replica-%d\"\nlisten = %q\n"+
-			"advertise = %[2]q\nca = %q\ncert = %q\nkey = %q\n", i, between,
-			filepath.Join(dir, "ca.pem"), filepath.Join(dir, "replica.pem"),
-			filepath.Join(dir, "replica.key"))
+// certificates returns a new folder with the certificates of replicas.
+func certificates(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	if err := clustertest.WriteCertificates(dir); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 // connect connects a client to the balancer.
@@ -72,42 +59,6 @@ func (r *replicas) connect(t *testing.T, revision string) *mcptest.Client {
 	c := mcptest.NewClient(mcptest.NewHTTP(r.URL), revision)
 	t.Cleanup(func() { c.Close() })
 	return c
-}
-
-// writeClusterCertificates writes a CA, and a certificate for 127.0.0.1, to a folder.
-func writeClusterCertificates(t *testing.T, dir string) {
-	t.Helper()
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	newKey := func() *ecdsa.PrivateKey {
-		k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		must(err)
-		return k
-	}
-	write := func(name, kind string, der []byte) {
-		must(os.WriteFile(filepath.Join(dir, name),
-			pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
-	}
-	caKey, key := newKey(), newKey()
-	ca := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "cluster"},
-		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign}
-	der, err := x509.CreateCertificate(rand.Reader, ca, ca, caKey.Public(), caKey)
-	must(err)
-	write("ca.pem", "CERTIFICATE", der)
-	der, err = x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(2),
-		NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth,
-			x509.ExtKeyUsageClientAuth}}, ca, key.Public(), caKey)
-	must(err)
-	write("replica.pem", "CERTIFICATE", der)
-	der, err = x509.MarshalPKCS8PrivateKey(key)
-	must(err)
-	write("replica.key", "PRIVATE KEY", der)
 }
 
 // TestReplicasServeAClientTogether sends each request of a client to another replica than the last.

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"gatekit/test/clustertest"
 	"gatekit/test/harness"
 	"gatekit/test/mcptest"
 	"gatekit/test/peers"
@@ -199,13 +200,12 @@ func (c *callers) modern(ctx context.Context, name string) {
 func TestReplicasAreReplacedWithoutALostCall(t *testing.T) {
 	harness.Long(t, "replaces three replicas one after the other")
 	const n, clients = 3, 4 // of each era
-	certificates := t.TempDir()
-	writeClusterCertificates(t, certificates)
+	dir := certificates(t)
 	var configs, dirs []string
 	r := &probedReplicas{ready: make([]bool, n)}
 	for i := range n {
-		configs = append(configs, "drain = \"2s\"\n"+replicaConfig(i, peers.FreeAddress(t),
-			certificates)+harness.ScriptedServer("box"))
+		configs = append(configs, "drain = \"2s\"\n"+clustertest.Config(i, peers.FreeAddress(t),
+			dir)+harness.ScriptedServer("box"))
 		dirs = append(dirs, t.TempDir())
 		r.all = append(r.all, harness.StartHTTPIn(t, dirs[i], configs[i]))
 	}
@@ -311,14 +311,13 @@ func TestReplicasAreReplacedWithoutALostCall(t *testing.T) {
 // TestReplicasReportDrift starts two replicas that differ in one setting. As soon as one of them
 // has forwarded a request to the other, the metrics of both show it.
 func TestReplicasReportDrift(t *testing.T) {
-	certificates := t.TempDir()
-	writeClusterCertificates(t, certificates)
+	dir := certificates(t)
 	var all []*harness.Gatekit
 	var admins []string
 	for i, deny := range []string{"", "[deny]\nreasons = true\n"} {
 		admin := peers.FreeAddress(t)
 		admins = append(admins, admin)
-		all = append(all, harness.StartHTTP(t, replicaConfig(i, peers.FreeAddress(t), certificates)+
+		all = append(all, harness.StartHTTP(t, clustertest.Config(i, peers.FreeAddress(t), dir)+
 			harness.ScriptedServer("box")+"\n[admin]\nhttp = \""+admin+"\"\n"+deny))
 	}
 	metrics := func(i int) string {

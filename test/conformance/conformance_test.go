@@ -84,6 +84,11 @@ func TestServerScenarios(t *testing.T) {
 				url, env := startGatekitWithBearer(t, upstreams[0].table(t, era.everythingServer))
 				wantNoRegressions(t, names, direct, run(url, env...))
 			})
+			t.Run("each request to another replica than the last", func(t *testing.T) {
+				url, env := startReplicas(t, upstreams[0].table(t, era.everythingServer),
+					era.kind == "legacy")
+				wantNoRegressions(t, names, direct, run(url, env...))
+			})
 			t.Run("one of two servers, each with its prefix", func(t *testing.T) {
 				var tables []string
 				for _, up := range upstreams {

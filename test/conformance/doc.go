@@ -2,9 +2,10 @@
 // @modelcontextprotocol/conformance) through Gatekit. The go-sdk's conformance server and client
 // must pass the same checks through `gatekit run` as without Gatekit, in both eras, over HTTP and
 // over stdio. In these runs Gatekit adds no prefix to names (prefix = "never"). The server is also
-// tested as one of two servers, each with its prefix. The client is also tested with the suite's
-// server of the other era. Another test compares the messages that a real client receives directly
-// and through Gatekit.
+// tested as one of two servers, each with its prefix, and behind three replicas of Gatekit, to
+// which a balancer sends the requests in turn. The client is also tested with the suite's server of
+// the other era. Another test compares the messages that a real client receives directly and
+// through Gatekit.
 //
 // In the scenarios auth/ for clients, Gatekit itself is the OAuth client, and the test is its
 // operator, who logs in. There, no check may fail or warn.

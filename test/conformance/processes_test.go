@@ -150,7 +150,12 @@ func startGatekitWithBearer(t *testing.T, table string) (url string, env []strin
 	if r.StatusCode != http.StatusUnauthorized {
 		t.Errorf("without the token, got status %d; want 401", r.StatusCode)
 	}
-	return url, []string{"GATEKIT_CONFORMANCE_TOKEN=" + token, "NODE_OPTIONS=--import " +
+	return url, bearer(token)
+}
+
+// bearer returns the variables with which the suite sends a token.
+func bearer(token string) (env []string) {
+	return []string{"GATEKIT_CONFORMANCE_TOKEN=" + token, "NODE_OPTIONS=--import " +
 		filepath.Join(peers.Top(), "test", "conformance", "bearer.mjs")}
 }
 

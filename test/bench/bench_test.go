@@ -61,7 +61,8 @@ func TestEverythingRuns(t *testing.T) {
 	rows := 0
 	for line := range strings.Lines(out.String()) {
 		for _, first := range []string{"http", "stdio", "legacy", "modern", "without a stream",
-			"GET streams", "server alone", "gatekit wrap", "       1 | ", "      32 | "} {
+			"GET streams", "forwarded", "server alone", "gatekit wrap", "       1 | ",
+			"      32 | "} {
 			if strings.HasPrefix(line, first) {
 				rows++
 			}
@@ -86,10 +87,11 @@ func TestEverythingRuns(t *testing.T) {
 	policyRows := len(policies) * len(p.workers) * len(p.sizes)
 	authenticationRows := len(authentication) * len(p.workers) * len(p.sizes)
 	principalRows := len(p.eras)
+	replicaRows := len(p.workers) * len(p.sizes)
 	const sessionRows, viewerRows, startRows = 2, 2, 2
 	if want := callRows + bridgeRows + listRows + definitionRows + memoryRows + sessionRows +
 		pluginRows + auditRows + telemetryRows + policyRows + authenticationRows +
-		principalRows + viewerRows + startRows; rows != want {
+		principalRows + replicaRows + viewerRows + startRows; rows != want {
 		t.Errorf("the report has %d rows, want %d:\n%s", rows, want, &out)
 	}
 	t.Logf("\n%s", &out)

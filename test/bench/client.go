@@ -147,6 +147,21 @@ func dialHTTP(address string, e era, workers int) (*httpClient, error) {
 	return c, nil
 }
 
+// reconnect connects all workers to another URL. The session stays the same. No call may run.
+func (c *httpClient) reconnect(to *url.URL) error {
+	c.url = to
+	for _, w := range c.workers {
+		conn, err := net.Dial("tcp", to.Host)
+		if err != nil {
+			return err
+		}
+		w.conn.Close()
+		w.conn = conn
+		w.r.Reset(conn)
+	}
+	return nil
+}
+
 func (c *httpClient) do(worker int, m message) ([]byte, error) {
 	w := c.workers[worker]
 	w.id += len(c.workers) // each id is used only once in a session

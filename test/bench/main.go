@@ -85,7 +85,7 @@ func newPlan() plan {
 	return plan{
 		parts: listFlag[string]{"calls", "bridge", "list", "definitions", "memory", "sessions",
 			"plugins", "policies", "audit", "telemetry", "authentication", "principals",
-			"viewers", "start"},
+			"replicas", "viewers", "start"},
 		targets:        targetNames,
 		routes:         listFlag[route]{httpHTTP, httpStdio, stdioStdio},
 		eras:           listFlag[era]{legacy, modern},
@@ -177,6 +177,8 @@ func (p *plan) run(out report) (err error) {
 			err = p.measureAuthentication(s, out)
 		case "principals":
 			err = p.measurePrincipals(s, out)
+		case "replicas":
+			err = p.measureReplicas(s, out)
 		case "viewers":
 			err = p.measureViewers(s, out)
 		case "start":
@@ -184,7 +186,7 @@ func (p *plan) run(out report) (err error) {
 		default:
 			err = fmt.Errorf("-parts: unknown part %q, want calls, bridge, list, "+
 				"definitions, memory, sessions, plugins, policies, audit, telemetry, "+
-				"authentication, principals, viewers or start", part)
+				"authentication, principals, replicas, viewers or start", part)
 		}
 		if err != nil {
 			return err

@@ -16,7 +16,7 @@ type measurement struct {
 	p50, p99    time.Duration
 	rate        float64 // calls per second
 	calls       int
-	cpu         time.Duration // processor time of the proxy's process for all calls
+	cpu         time.Duration // processor time of the proxy's process, or both, for all calls
 	childrenCPU time.Duration // processor time of the proxy's child processes for all calls
 }
 
@@ -54,7 +54,7 @@ func compare(targets []*target, workers int, m func(*target) message, rounds int
 func measure(t *target, workers int, m message, length time.Duration) (measurement, error) {
 	var before, after, childrenBefore, childrenAfter time.Duration
 	if t.proxy != nil {
-		before, childrenBefore = t.proxy.cpu(), t.proxy.childrenCPU()
+		before, childrenBefore = t.proxyCPU(), t.proxy.childrenCPU()
 	}
 	start := time.Now()
 	durations, err := callRepeatedly(t.client, workers, m, func(int64) bool {
@@ -62,7 +62,7 @@ func measure(t *target, workers int, m message, length time.Duration) (measureme
 	})
 	elapsed := time.Since(start)
 	if t.proxy != nil {
-		after, childrenAfter = t.proxy.cpu(), t.proxy.childrenCPU()
+		after, childrenAfter = t.proxyCPU(), t.proxy.childrenCPU()
 	}
 	if err != nil {
 		return measurement{}, err
@@ -74,6 +74,14 @@ func measure(t *target, workers int, m message, length time.Duration) (measureme
 		cpu:         after - before,
 		childrenCPU: childrenAfter - childrenBefore,
 	}, nil
+}
+
+// proxyCPU returns the processor time of the proxy, and of the replica before it.
+func (t *target) proxyCPU() time.Duration {
+	if t.via == nil {
+		return t.proxy.cpu()
+	}
+	return t.proxy.cpu() + t.via.cpu()
 }
 
 // callRepeatedly lets each worker make calls, one after another, and at least one call. After each

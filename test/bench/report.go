@@ -116,6 +116,26 @@ func (r report) authenticationRows(s setup, size int, c comparison) {
 	}
 }
 
+func (r report) replicasHeader() {
+	r.printLine("\ncalls of echo that a replica forwards to another one (http-http legacy), " +
+		"compared with calls that it serves itself; cpu/call: of both replicas; [] has the " +
+		"interval of the median; goal: +p50 ≤ 150 with one worker")
+	r.printLine("%-9s %8s %7s | %7s %7s %7s | %7s %5s | %8s %9s", "", "size", "workers", "p50",
+		"+p50", "+p99", "rate", "share", "cpu/call", "+cpu/call")
+}
+
+func (r report) replicasRow(s setup, size int, c comparison) {
+	p50, p50Low, p50High := c.addedWithin(1, p50Of)
+	p99, p99Low, p99High := c.addedWithin(1, p99Of)
+	cpu, cpuLow, cpuHigh := c.addedCPU(1)
+	r.printLine("%-9s %8s %7d | %7d %7d [%d, %d] %7d [%d, %d] | %7.0f %5.2f | %8d %9.1f "+
+		"[%.1f, %.1f]", "forwarded", formatBytes(size), s.workers, c.p50(0).Microseconds(),
+		p50.Microseconds(), p50Low.Microseconds(), p50High.Microseconds(),
+		p99.Microseconds(), p99Low.Microseconds(), p99High.Microseconds(),
+		c.rate(0), c.share(1), c.cpu(0).Microseconds(),
+		microseconds(cpu), microseconds(cpuLow), microseconds(cpuHigh))
+}
+
 func (r report) viewersHeader(rounds int, length time.Duration, rate int) {
 	r.printLine("\nprocessor time of a call while viewers of the console follow the traffic, at "+
 		"%d calls a second if the machine is fast enough (%d rounds of four turns of %s; [] has "+

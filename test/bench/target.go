@@ -31,6 +31,7 @@ func (r route) hasHTTPServer() bool { return strings.HasSuffix(string(r), "-http
 type target struct {
 	client  client
 	proxy   *process       // nil for the direct connection
+	via     *process       // the replica that forwards the calls to proxy; nil for most targets
 	tool    string         // the exposed name of the echo tool
 	config  string         // file of Gatekit's configuration; "" for other proxies
 	closers []func() error // in the order of opening; close calls them in reverse

@@ -68,8 +68,8 @@ func (s *Stage) needsShared(m *mcp.Message, session *session, mc messageContext)
 	if err != nil {
 		return false, err
 	}
-	return readsSharedState(q.reads) && len(q.rules) > 0 ||
-		readsSharedState(s.hides.reads) && len(s.hides.rules) > 0, nil
+	return readsSharedState(q.reads) ||
+		len(s.hides.rules) > 0 && readsSharedState(s.hides.reads), nil
 }
 
 // countsShared reports whether a message is counted, and a rule reads the counts.

@@ -40,8 +40,9 @@ type sharedStops struct {
 	// republish is set after a loss: stops that are missing have not been ended, and are shared
 	// again
 	republish bool
-	failure   error // of the last look at the stops of the others
-	isUnknown bool  // everything is stopped because of that
+	lost      time.Time // the last loss that republish was set for
+	failure   error     // of the last look at the stops of the others
+	isUnknown bool      // everything is stopped because of that
 }
 
 // openSharedStops gets the stops of the other replicas, and follows them from then on.
@@ -52,6 +53,7 @@ func (g *gateway) openSharedStops(ctx context.Context) error {
 	}
 	s := &sharedStops{gateway: g, store: store, done: make(chan struct{})}
 	lost := store.Lost()
+	s.lost = lost
 	s.republish = !lost.IsZero() && slices.ContainsFunc(g.stops.List(), func(x stop.Stop) bool {
 		return x.At.Before(lost) // it may not have been shared again since
 	})
@@ -120,8 +122,9 @@ func (s *sharedStops) failed(err error) {
 // sync applies the stops of the other replicas to this one. gateway.stopping must be held.
 func (s *sharedStops) sync(ctx context.Context) error {
 	l, err := s.store.List(ctx, stopKind, s.seen)
-	if errors.Is(err, shared.ErrLost) {
-		s.republish, s.seen = true, 0
+	// Another user of the store may have got shared.ErrLost instead of List.
+	if lost := s.store.Lost(); errors.Is(err, shared.ErrLost) || lost.After(s.lost) {
+		s.republish, s.seen, s.lost = true, 0, lost
 	}
 	if err == nil && l.Changed {
 		err = s.apply(ctx, l.Entries)

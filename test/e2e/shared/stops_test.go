@@ -1,9 +1,12 @@
 package shared
 
 import (
+	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"gatekit/test/harness"
 	"gatekit/test/mcptest"
@@ -190,4 +193,45 @@ func TestEndedStopStaysEnded(t *testing.T) {
 	}
 	all[1] = startReplica(t, down.Dir, down.state, config)
 	wantRefusals(t, all, byOperator)
+}
+
+// A loss that the policies notice first does not end the stops: their calls ask the store more
+// often than Gatekit looks at the stops.
+func TestStopsStayWhenAPolicyNoticesALoss(t *testing.T) {
+	server := redistest.Start(t)
+	all := startReplicas(t, 2, sharedTable(server.Addr, `timeout = "5s"`)+harness.PolicyFile(t,
+		`deny contains "no" if "never" in input.session.labels`)+harness.ScriptedServer("other"))
+	if output, ok := all[0].gatekit("stop", "--server", "box", "--reason", "an incident"); !ok {
+		t.Fatal(output)
+	}
+	wantRefusals(t, all, byOperator)
+	ctx, cancel := context.WithCancel(t.Context())
+	var callers sync.WaitGroup
+	for _, r := range all {
+		c := r.Connect(mcptest.Modern)
+		callers.Go(func() {
+			for ctx.Err() == nil {
+				c.Call(ctx, "tools/call", `{"name":"other__echo","arguments":{}}`)
+			}
+		})
+	}
+	for range 5 {
+		server.Do(t, "FLUSHALL")
+		for begun := time.Now(); time.Since(begun) < time.Second; {
+			for i, r := range all {
+				if got := r.refusal(); !strings.Contains(got, byOperator) {
+					t.Fatalf("replica %d: after a loss, a call of the stopped server gets %q", i,
+						got)
+				}
+			}
+		}
+	}
+	cancel()
+	callers.Wait()
+	for _, r := range all {
+		r.WantReasons("shared state")
+		if _, resumed := r.stopRecords(); resumed != 0 {
+			t.Errorf("the log has %d records of a resume, want none", resumed)
+		}
+	}
 }

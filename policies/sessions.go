@@ -85,6 +85,7 @@ type session struct {
 	// the digests of the descriptions of clients that came before the session had labels
 	descriptions [][sha256.Size]byte
 	labels       []string
+	nextRenewal  time.Time // of the state that replicas share
 
 	calls           map[string]int        // by callKey; "" counts the calls of all tools
 	callNameBytes   int                   // size of the keys of calls

@@ -21,7 +21,8 @@ type SharedSessions struct {
 		shared.Tracker
 		Lost() time.Time
 	}
-	// Idle is how long the state of a session is kept after its last message.
+	// Idle is how long the state of a session is kept after its last message, at least. Messages
+	// that need nothing of it renew it, too, once in a quarter of this time.
 	Idle time.Duration
 	// After the state was lost, sessions have the label LostLabel for the time Idle. If DenyLost is
 	// set, what needs the state is denied for this time instead.
@@ -101,11 +102,15 @@ func (s *Stage) share(ctx context.Context, session *session, m *mcp.Message,
 		return state, "", nil
 	}
 	needed, err := s.needsShared(m, session, *mc)
-	if err != nil || !needed {
+	if err != nil {
 		return state, "", err
 	}
+	if !needed {
+		s.renewShared(ctx, session, m)
+		return state, "", nil
+	}
 	_, minute := s.reads.below("session").wants("minute")
-	c := shared.Change{Labels: mc.labels, Minute: minute, TTL: s.shared.Idle}
+	c := shared.Change{Labels: mc.labels, Minute: minute, TTL: s.shared.ttl()}
 	if s.countsShared(m) {
 		key, tool := callKey(m)
 		c.Counts = map[string]int{key: 1}
@@ -117,6 +122,7 @@ func (s *Stage) share(ctx context.Context, session *session, m *mcp.Message,
 	if reason != "" {
 		return state, reason, nil
 	}
+	session.setRenewal(time.Now().Add(s.shared.renewal()))
 	undo := c.Counts
 	state = replicaState{known: true, calls: known.Counts, minute: known.Minute,
 		undo: func(ctx context.Context) {
@@ -159,13 +165,50 @@ func (s *Stage) share(ctx context.Context, session *session, m *mcp.Message,
 	return state, "", nil
 }
 
+// renewal is the time between two renewals of the state of a session that is in use.
+func (s *SharedSessions) renewal() time.Duration { return s.Idle / 4 }
+
+// ttl is how long the state of a session is kept after a renewal.
+func (s *SharedSessions) ttl() time.Duration { return s.Idle + s.renewal() }
+
+// renewShared keeps the state of a session that is in use, although its messages need nothing of
+// it: otherwise, a session could wait until its labels are forgotten. If the state is not available
+// now, a later message tries again, long before the time is over.
+func (s *Stage) renewShared(ctx context.Context, session *session, m *mcp.Message) {
+	now := time.Now()
+	if !readsSharedState(s.reads) || !session.takeRenewal(now, now.Add(s.shared.renewal()/4)) {
+		return
+	}
+	if _, reason := s.track(ctx, sessionKey(m), shared.Change{TTL: s.shared.ttl()}); reason == "" {
+		session.setRenewal(now.Add(s.shared.renewal()))
+	}
+}
+
+// takeRenewal reports whether the shared state of the session must be renewed, and sets the time of
+// the next attempt. The first message on this replica renews it.
+func (s *session) takeRenewal(now, next time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now.Before(s.nextRenewal) {
+		return false
+	}
+	s.nextRenewal = next
+	return true
+}
+
+func (s *session) setRenewal(next time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.nextRenewal = next
+}
+
 // shareLabels adds labels in the state of the replicas. reason is why the message that sets them
 // must be denied, or "".
 func (s *Stage) shareLabels(ctx context.Context, m *mcp.Message, labels []string) (reason string) {
 	if s.shared == nil || len(labels) == 0 {
 		return ""
 	}
-	_, reason = s.track(ctx, sessionKey(m), shared.Change{Labels: labels, TTL: s.shared.Idle})
+	_, reason = s.track(ctx, sessionKey(m), shared.Change{Labels: labels, TTL: s.shared.ttl()})
 	if reason == "" && s.labelsByPrincipal {
 		_, reason = s.track(ctx, principalKey(m),
 			shared.Change{Labels: labels, TTL: principalLabelsFor})

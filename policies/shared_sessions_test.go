@@ -73,7 +73,15 @@ func TestLabelsOfReplicas(t *testing.T) {
 			if refused(t, b, called("other", `{}`)) {
 				t.Error("another tool is denied")
 			}
-			time.Sleep(time.Minute + time.Second)
+			for range 30 { // a session that is in use, on either replica, keeps its labels
+				time.Sleep(10 * time.Second)
+				refused(t, b, called("other", `{}`))
+			}
+			time.Sleep(time.Minute - time.Second)
+			if !refused(t, a, called("send", `{}`)) {
+				t.Error("a label is forgotten while the session is used")
+			}
+			time.Sleep(75*time.Second + time.Second)
 			if got := refused(t, a, called("send", `{}`)); got != byPrincipal {
 				t.Errorf("labels by principal %v: after session_idle, a call is denied: %v",
 					byPrincipal, got)
@@ -201,6 +209,8 @@ func TestSharedStateIsAskedWhenNeeded(t *testing.T) {
 			if v := inspected(t, s, c.message); v.Action == pipeline.Deny {
 				t.Errorf("denied: %s", v.Reason)
 			}
+			state.asked.Store(0) // the first message of the session renews its state
+			inspected(t, s, c.message)
 			if got := state.asked.Load(); got != c.asked {
 				t.Errorf("the state was asked %d times, want %d", got, c.asked)
 			}
@@ -265,7 +275,11 @@ func TestLostStateOfSessions(t *testing.T) {
 			if refused(t, s, called("other", `{}`)) {
 				t.Error("a call that needs no labels is denied")
 			}
-			time.Sleep(time.Minute)
+			wait := time.Minute
+			if !deny {
+				wait = 75 * time.Second // the label is kept for longer than it is set
+			}
+			time.Sleep(wait)
 			if refused(t, s, called("send", `{}`)) {
 				t.Error("a call is denied after session_idle")
 			}

@@ -114,7 +114,8 @@ var allowedImports = map[string][]string{
 	// shared state in Valkey or Redis
 	"transport/valkey": {"core/shared"},
 	"policies": {"core/identity", "core/mcp", "core/pipeline", "core/privatefiles",
-		"core/regularfile", "core/shared", "core/tasks", "core/uris", "plugins/sdk/scan", "policies/library"},
+		"core/regularfile", "core/shared", "core/tasks", "core/uris", "plugins/sdk/scan",
+		"policies/library"},
 	"policies/library": {"plugins/sdk"},
 	// learn writes policies from recorded messages
 	"policies/learn": {"core/mcp", "policies"},

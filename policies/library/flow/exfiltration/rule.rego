@@ -16,8 +16,8 @@
 #   a call of another tool (steering/*), or that it completes a command that is split over several
 #   results (*/split-over-results). The plugin must be configured for this.
 #   Labels stay until the session ends. With labels = "principal" in [policy], they stay until
-#   Gatekit ends. With [shared], all replicas know them; after this state was lost, sessions count as
-#   having read both for session_idle.
+#   Gatekit ends. With [shared], all replicas know them. After this state was lost, sessions count
+#   as having read both for session_idle.
 #   Settings:
 #     private: the sources of private data, as {tools, servers}.
 #     untrusted: the sources of untrusted content, as {tools, servers}.

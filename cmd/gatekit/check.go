@@ -224,6 +224,9 @@ func (p *program) checkAll(ctx context.Context, r *checkReport, cfg *config.Conf
 			r.fail("policy", "policy", err)
 		} else {
 			r.ok("policy", "policy", result)
+			if rules := unsharedRules(cfg, stage); len(rules) > 0 {
+				r.note("policy", "policy", unsharedWarning+": "+strings.Join(rules, ", "))
+			}
 			configured = append(configured, pipeline.StageConfig{Name: policyStage, Stage: stage,
 				Timeout: policyTimeout})
 		}

@@ -140,8 +140,28 @@ func (g *gateway) logPolicies(a *activeConfig) {
 	}
 	g.log.Info("policies active", "rules", policy.Rules, "files", files, "mode", policy.Mode,
 		"digest", a.policies.stage.Digest())
+	if rules := unsharedRules(a.config, a.policies.stage); len(rules) > 0 {
+		g.log.Warn(unsharedWarning, "rules", rules)
+	}
 	if policy.Mode == "shadow" {
 		g.log.Warn("policies not enforced: policy.mode is \"shadow\"; the audit log has what " +
 			"they would do")
 	}
+}
+
+// unsharedWarning tells what unsharedRules are about.
+const unsharedWarning = "there is no [shared]: each replica knows only the labels and calls of " +
+	"modern clients that it has served itself"
+
+// unsharedRules returns the rules that see only a part of what modern clients do, because there are
+// several replicas and no state that they share.
+func unsharedRules(c *config.Config, stage *policies.Stage) (rules []string) {
+	if c.Cluster == nil || c.Shared != nil {
+		return nil
+	}
+	for _, member := range []string{"labels", "calls", "minute"} {
+		rules = append(rules, stage.RulesThatRead("session", member)...)
+	}
+	slices.Sort(rules)
+	return slices.Compact(rules)
 }

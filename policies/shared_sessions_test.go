@@ -304,3 +304,15 @@ func TestOtherReplicasLearnOfALoss(t *testing.T) {
 type forgetful struct{ shared.Store }
 
 func (forgetful) Lost() time.Time { return time.Time{} }
+
+// In shadow mode, no message is denied because the state is not available.
+func TestShadowModeNeedsNoSharedState(t *testing.T) {
+	state := sharedtest.NewFaulty(&shared.Memory{})
+	s := replicaOf(t, state, taintRules, func(o *policies.Options) { o.Shadow = true })
+	state.Fail(shared.ErrUnavailable)
+	for _, m := range []*mcp.Message{called("send", `{}`), answered(called("read", `{}`), `{}`)} {
+		if refused(t, s, m) {
+			t.Errorf("%s of %s is denied", m.Method, m.Name)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package valkey
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -103,8 +104,12 @@ func (o *Options) unsuitable(info map[string]string) (reasons []string) {
 		refuse("it has the version %q, and at least %d.0 is needed", info["redis_version"],
 			minVersion)
 	}
-	if mode := info["redis_mode"]; mode == "cluster" {
+	switch mode := cmp.Or(info["redis_mode"], info["server_mode"]); mode { // Valkey has server_mode
+	case "standalone":
+	case "cluster":
 		refuse("it runs in cluster mode, and one primary with replicas is needed")
+	default:
+		refuse("its mode is %q, and \"standalone\" is needed", mode)
 	}
 	if role := info["role"]; role != "master" {
 		refuse("its role is %q, and a primary is needed", role)

@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -288,6 +289,54 @@ func TestDemotedPrimary(t *testing.T) {
 	})
 	swap(t, s, aKey, g, "y")
 	requireValue(t, s, aKey, "y")
+}
+
+// While the address of a demoted primary leads nowhere, a call takes no longer than its timeout: it
+// does not wait for the new connection.
+func TestDemotedPrimaryWithoutSuccessor(t *testing.T) {
+	old := redistest.Start(t)
+	var demoted atomic.Bool
+	gaveUp := make(chan struct{})
+	var once sync.Once
+	s := open(t, options(t, listen(t, func(c net.Conn) {
+		defer c.Close()
+		if demoted.Load() {
+			io.Copy(io.Discard, c) // never answers
+			once.Do(func() { close(gaveUp) })
+			return
+		}
+		server, err := net.Dial("tcp", old.Addr)
+		if err != nil {
+			return
+		}
+		defer server.Close()
+		go io.Copy(server, c)
+		io.Copy(c, server)
+	})))
+	take := func() error {
+		_, _, err := s.Take(t.Context(), shared.Key{Kind: "none"})
+		return err
+	}
+	for range 50 { // so that all connections are made
+		if err := take(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	demoted.Store(true)
+	old.Do(t, "REPLICAOF", "127.0.0.1", "1")
+	if err := take(); !errors.Is(err, shared.ErrUnavailable) ||
+		!strings.Contains(err.Error(), "READONLY") {
+		t.Fatalf("got the error %v, want ErrUnavailable with READONLY", err)
+	}
+	if _, _, err := s.Get(t.Context(), aKey); err != nil {
+		t.Errorf("a read from the old primary: %v", err)
+	}
+	select {
+	case <-gaveUp:
+		t.Error("the calls waited until the new connection had failed")
+	default:
+	}
+	<-gaveUp // so the connection was tried
 }
 
 // listen serves connections at an address until the test ends.

@@ -60,13 +60,15 @@ type Store struct {
 
 	mu        sync.Mutex
 	client    valkey.Client
-	connected time.Time // when client was made
+	connected time.Time // when the last client was begun
 	epoch     string
 	seen      uint64 // the largest generation
 	lost      time.Time
 	closed    bool
 
 	begin sync.Mutex // held by the goroutine that looks for the epoch
+
+	connecting sync.WaitGroup // goroutines that replace client
 }
 
 var _ shared.Store = (*Store)(nil)
@@ -102,9 +104,10 @@ func newStore(o Options) (*Store, error) {
 // Close closes the connections. Later calls return ErrUnavailable.
 func (s *Store) Close() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.closed = true
 	s.client.Close()
+	s.mu.Unlock()
+	s.connecting.Wait()
 }
 
 func (s *Store) connect() (valkey.Client, error) {
@@ -118,7 +121,8 @@ func (s *Store) connect() (valkey.Client, error) {
 }
 
 // reconnect replaces the client, because its connections lead to a server that takes no writes any
-// more. The name of the server may have another address by now.
+// more. The name of the server may have another address by now. No call waits for the new client: an
+// address that leads nowhere would cost it more than its timeout.
 func (s *Store) reconnect() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,10 +130,20 @@ func (s *Store) reconnect() {
 		return
 	}
 	s.connected = time.Now()
-	if next, err := s.connect(); err == nil {
+	s.connecting.Go(func() {
+		next, err := s.connect()
+		if err != nil {
+			return // a later call tries again
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.closed {
+			next.Close()
+			return
+		}
 		s.client.Close()
 		s.client = next
-	}
+	})
 }
 
 // state returns the client, the id of the epoch and the largest generation that was seen.

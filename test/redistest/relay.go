@@ -69,3 +69,21 @@ func (r *Relay) Switch(t testing.TB, to *Server) {
 		t.Fatal(err)
 	}
 }
+
+// Throttle lets through one KB/s of the answers.
+func (r *Relay) Throttle(t testing.TB) {
+	t.Helper()
+	r.reset()
+	r.add(t, `{"type":"bandwidth","stream":"downstream","attributes":{"rate":1}}`)
+}
+
+// CutAfter ends each connection after this many bytes of answers.
+func (r *Relay) CutAfter(t testing.TB, bytes int) {
+	t.Helper()
+	r.reset()
+	r.add(t, fmt.Sprintf(`{"type":"limit_data","stream":"downstream","attributes":{"bytes":%d}}`,
+		bytes))
+}
+
+// Heal ends all faults of the network.
+func (r *Relay) Heal() { r.reset() }

@@ -468,6 +468,12 @@ func TestFullServer(t *testing.T) {
 		TTL: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
+	for name, ttl := range map[string]time.Duration{"all": 0, "one": 5 * time.Second} {
+		k := shared.Key{Kind: "stop", Name: name, Listed: true}
+		if _, err := s.Swap(t.Context(), k, 0, []byte("x"), ttl); err != nil {
+			t.Fatal(err)
+		}
+	}
 	server.Do(t, "CONFIG", "SET", "maxmemory", "1mb")
 	if _, err := s.Swap(t.Context(), aKey, g, []byte("after"), 0); !errors.Is(err,
 		shared.ErrUnavailable) || !strings.Contains(err.Error(), "OOM") {
@@ -477,6 +483,16 @@ func TestFullServer(t *testing.T) {
 		t.Errorf("Take: got the error %v, want ErrUnavailable", err)
 	}
 	requireValue(t, s, aKey, "before")
+	next := open(t, options(t, server.Addr)) // a replica that starts now
+	for _, store := range []*valkey.Store{s, next} {
+		if l, err := store.List(t.Context(), "stop", 0); err != nil || len(l.Entries) != 2 {
+			t.Errorf("List: got %d values and the error %v, want 2", len(l.Entries), err)
+		}
+	}
+	eventually(t, "the listing is without the expired value", func() bool {
+		l, err := s.List(t.Context(), "stop", 0)
+		return err == nil && len(l.Entries) == 1
+	})
 	if err := s.Release(t.Context(), shared.Lease{Name: "x",
 		Keys: []shared.Key{limit.Key}}); err != nil {
 		t.Errorf("a release, which frees memory: %v", err)

@@ -43,15 +43,18 @@ type scripts struct {
 }
 
 func newScripts() scripts {
+	// With allow-oom, a script also runs when the memory of the server is full. begin and list write
+	// a few bytes at most. Without them, a full server would stop all traffic, because the stops of
+	// other replicas are not known, and no replica could start. release only frees memory.
 	return scripts{
-		begin:   newScript("", clock+beginScript),
+		begin:   newScript(" flags=allow-oom", clock+beginScript),
 		get:     newScript(" flags=no-writes", checkEpoch+getScript),
 		swap:    newScript("", checkEpoch+clock+swapScript),
 		take:    newScript("", checkEpoch+takeScript),
-		list:    newScript("", checkEpoch+clock+listScript),
+		list:    newScript(" flags=allow-oom", checkEpoch+clock+listScript),
 		admit:   newScript("", checkEpoch+clock+admitScript),
 		renew:   newScript("", checkEpoch+clock+renewScript),
-		release: newScript(" flags=allow-oom", checkEpoch+releaseScript), // only frees memory
+		release: newScript(" flags=allow-oom", checkEpoch+releaseScript),
 		track:   newScript("", checkEpoch+clock+trackScript),
 	}
 }

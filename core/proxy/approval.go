@@ -17,7 +17,8 @@ type Approvals interface {
 	Consume(m *mcp.Message) bool
 	// Submit stores the request until a human decides. The human sees the reason and the values.
 	// values shows the request's params: bounded, escaped and without secrets. hint tells the
-	// client how a human can approve the request.
+	// client how a human can approve the request. After an error, nobody can, and the client is
+	// told to try again later.
 	Submit(m *mcp.Message, reason, values string) (hint string, err error)
 }
 
@@ -51,6 +52,7 @@ func (call *Call) passWithApproval(ctx context.Context, srv *sessionServer, m *m
 		if err != nil {
 			call.settings.Log.Error("request not stored for approval", "server", m.Server,
 				"method", m.Method, "error", err)
+			hint = "needs approval, and could not be stored for it: try again later"
 		}
 		denied.ApprovalHint = hint
 	}

@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +17,7 @@ type fakeApprovals struct {
 	approved  bool     // the next call of Consume returns true
 	submitted []string // server, name and reason of each submitted request
 	values    []string // values of each submitted request
+	err       error    // of Submit
 }
 
 func (a *fakeApprovals) Consume(*mcp.Message) bool {
@@ -27,7 +29,7 @@ func (a *fakeApprovals) Consume(*mcp.Message) bool {
 func (a *fakeApprovals) Submit(m *mcp.Message, reason, values string) (string, error) {
 	a.submitted = append(a.submitted, m.Server+" "+m.Name+" "+reason)
 	a.values = append(a.values, values)
-	return "ask the boss", nil
+	return "ask the boss", a.err
 }
 
 func TestApprovedRequestIsForwarded(t *testing.T) {
@@ -46,23 +48,27 @@ func TestApprovedRequestIsForwarded(t *testing.T) {
 		approved                       bool // an administrator has approved the request
 		want                           string
 		recorded                       []string
-		submitted                      int // number of requests submitted to Approvals
+		submitted                      int   // number of requests submitted to Approvals
+		err                            error // of Submit
 	}{
 		{"the user approves", able, `{"action":"accept","content":{"approve":true}}`, false, ran,
 			[]string{"ask to_server request tools/call a x",
 				"answer to_client request elicitation/create a",
-				"approve to_server request tools/call a x"}, 0},
+				"approve to_server request tools/call a x"}, 0, nil},
 		{"the user rejects", able, `{"action":"accept","content":{"approve":false}}`, false,
-			`!-31000 refused by policy`, []string{"reject to_server request tools/call a x"}, 0},
+			`!-31000 refused by policy`, []string{"reject to_server request tools/call a x"}, 0, nil},
 		{"the user declines to answer", able, `{"action":"decline"}`, false, `!-31000 refused by policy`, nil,
-			0},
+			0, nil},
 		{"the client cannot ask its user", unable, ``, false, `!-31000 refused by policy: ask the boss`,
-			[]string{"ask to_server request tools/call a x"}, 1},
+			[]string{"ask to_server request tools/call a x"}, 1, nil},
+		{"the request cannot be stored", unable, ``, false, `!-31000 refused by policy: needs ` +
+			`approval, and could not be stored for it: try again later`,
+			[]string{"ask to_server request tools/call a x"}, 1, errors.New("full")},
 		{"an administrator has approved", unable, ``, true, ran,
-			[]string{"approve to_server request tools/call a x"}, 0},
+			[]string{"approve to_server request tools/call a x"}, 0, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			outside := &fakeApprovals{approved: c.approved}
+			outside := &fakeApprovals{approved: c.approved, err: c.err}
 			answer := func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
 				if m.Method == "initialize" {
 					return `{"capabilities":{"tools":{}}}`

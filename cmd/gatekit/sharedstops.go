@@ -42,6 +42,7 @@ type sharedStops struct {
 	republish bool
 	lost      time.Time // the last loss that republish was set for
 	failure   error     // of the last look at the stops of the others
+	unshared  error     // why the others do not know a stop of this replica, as it was logged last
 	isUnknown bool      // everything is stopped because of that
 }
 
@@ -126,13 +127,21 @@ func (s *sharedStops) sync(ctx context.Context) error {
 	if lost := s.store.Lost(); errors.Is(err, shared.ErrLost) || lost.After(s.lost) {
 		s.republish, s.seen, s.lost = true, 0, lost
 	}
-	if err == nil && l.Changed {
-		err = s.apply(ctx, l.Entries)
-	}
 	if err != nil {
 		return err
 	}
-	s.seen, s.known = l.Version, time.Now()
+	seen := l.Version
+	if l.Changed {
+		unshared, err := s.apply(ctx, l.Entries)
+		if err != nil {
+			return err
+		}
+		if unshared != nil { // try again
+			seen = 0
+		}
+		s.noteUnshared(unshared)
+	}
+	s.seen, s.known = seen, time.Now()
 	if s.failure != nil {
 		s.gateway.log.Info("the stops of the other replicas are known again")
 		s.failure = nil
@@ -141,6 +150,19 @@ func (s *sharedStops) sync(ctx context.Context) error {
 		return s.endUnknown()
 	}
 	return nil
+}
+
+// noteUnshared logs whether the other replicas know all stops of this one. If not, these stops are
+// in force here all the same, so it is no reason to stop everything.
+func (s *sharedStops) noteUnshared(err error) {
+	switch log := s.gateway.log; {
+	case err != nil && s.unshared == nil:
+		log.Error("a stop of this replica is not shared", "error", err, "hint",
+			"gatekit stop at each of the other replicas, too")
+	case err == nil && s.unshared != nil:
+		log.Info("all stops of this replica are shared again")
+	}
+	s.unshared = err
 }
 
 // endUnknown ends the stop of everything that failed has begun.
@@ -157,14 +179,15 @@ func (s *sharedStops) endUnknown() error {
 	return nil
 }
 
-// apply makes the stops of this replica those of the listing.
-func (s *sharedStops) apply(ctx context.Context, entries []shared.Entry) error {
+// apply makes the stops of this replica those of the listing. It returns unshared if the others do
+// not know all of them.
+func (s *sharedStops) apply(ctx context.Context, entries []shared.Entry) (unshared, err error) {
 	g := s.gateway
 	listed := map[stop.Scope]bool{}
 	for _, e := range entries {
 		var x stop.Stop
 		if err := json.Unmarshal(e.Value, &x); err != nil {
-			return fmt.Errorf("read a shared stop: %w", err)
+			return nil, fmt.Errorf("read a shared stop: %w", err)
 		}
 		x.Shared = true
 		listed[x.Scope] = true
@@ -175,24 +198,24 @@ func (s *sharedStops) apply(ctx context.Context, entries []shared.Entry) error {
 			continue
 		}
 		if err := s.begin(x); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	var errs []error
+	var errs, notPublished []error
 	for _, x := range g.stops.List() {
 		switch {
 		case listed[x.Scope] || x.By == byGatekit: // a fault of this replica alone
 		case x.Shared && !s.republish:
 			errs = append(errs, s.end(x))
 		default:
-			errs = append(errs, s.publish(ctx, x))
+			notPublished = append(notPublished, s.publish(ctx, x))
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		return err
+	unshared, err = errors.Join(notPublished...), errors.Join(errs...)
+	if unshared == nil && err == nil {
+		s.republish = false
 	}
-	s.republish = false
-	return nil
+	return unshared, err
 }
 
 // begin puts a stop of another replica in force.

@@ -1,6 +1,7 @@
 // Package tasks remembers, for each task of a server, the principal that created it and a name that
 // the caller of Add chooses, such as the name of the tool. So a principal that guesses or learns
-// the id of another principal's task cannot use the task.
+// the id of another principal's task cannot use the task. A [Registry] has the tasks that this
+// process knows, and [Owners] those of all replicas.
 package tasks
 
 import (

@@ -385,12 +385,14 @@ func (call *Call) callServer(ctx context.Context, srv *sessionServer, m *mcp.Mes
 	}
 	// The task runs even if a stage denies the answer.
 	if id, ok := mcp.CreatedTaskID(&answer); ok {
-		call.session.proxy.tasks.Add(answer.Server, id, answer.Principal.ID(), "")
+		if err := call.addTask(ctx, srv, &answer, id); err != nil {
+			return nil, err
+		}
 	}
 	if answer.Kind == mcp.Response {
 		switch answer.Method {
 		case "tasks/list":
-			return call.session.proxy.filterTasks(&answer)
+			return call.filterTasks(ctx, &answer)
 		case "initialize", "server/discover":
 			return call.settings.filterExtensions(&answer)
 		}

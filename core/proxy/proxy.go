@@ -29,6 +29,10 @@ type Options struct {
 	StateKey []byte
 	Log      *slog.Logger
 
+	// Tasks has the owners of tasks. If it is nil, the Proxy has its own, in memory. Apply does not
+	// change it.
+	Tasks *tasks.Owners
+
 	Approvals Approvals // may be nil: then only a client's user can approve
 	Observer  Observer  // may be nil
 
@@ -159,7 +163,7 @@ type Proxy struct {
 	seal      *sealer
 	answered  usedRounds
 	longNames longNameWarnings
-	tasks     tasks.Registry
+	tasks     *tasks.Owners
 	patience  patience
 	// number of skills, and of files of skills, that all sessions remember together
 	skillItems atomic.Int64
@@ -181,7 +185,10 @@ func New(o Options) (*Proxy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the key for cursors and request states: %w", err)
 	}
-	p := &Proxy{seal: seal, sessions: map[*Session]struct{}{}}
+	p := &Proxy{seal: seal, sessions: map[*Session]struct{}{}, tasks: o.Tasks}
+	if p.tasks == nil {
+		p.tasks = &tasks.Owners{}
+	}
 	p.settings.Store(set)
 	return p, nil
 }

@@ -45,8 +45,11 @@ func (call *Call) route(ctx context.Context, meth mcp.Method) (*sessionServer, s
 	}
 	if call.settings.names.disabled {
 		srv, err := call.onlyServer()
-		if err == nil && nameKind == mcp.TaskID && call.denyIfOthersTask(srv.name, name) {
-			err = requestErrorf(mcp.CodeInvalidParams, "Unknown task: %s", quoteName(name))
+		if err == nil && nameKind == mcp.TaskID {
+			var foreign bool
+			if foreign, err = call.denyIfForeignTask(ctx, srv.name, name); foreign {
+				err = requestErrorf(mcp.CodeInvalidParams, "Unknown task: %s", quoteName(name))
+			}
 		}
 		return srv, name, err // the server itself reports other faults of the name
 	}
@@ -54,7 +57,14 @@ func (call *Call) route(ctx context.Context, meth mcp.Method) (*sessionServer, s
 	if !ok && (nameKind == mcp.URI || nameKind == mcp.URITemplate) {
 		server, ok = call.findOwner(ctx, name)
 	}
-	if ok && (nameKind != mcp.TaskID || !call.denyIfOthersTask(server, clean)) {
+	if ok && nameKind == mcp.TaskID {
+		foreign, err := call.denyIfForeignTask(ctx, server, clean)
+		if err != nil {
+			return nil, "", err
+		}
+		ok = !foreign
+	}
+	if ok {
 		if srv := call.session.server(server); srv != nil {
 			return srv, clean, nil
 		}

@@ -55,10 +55,12 @@ func (h *serverHandler) HandleNotification(ctx context.Context, m *mcp.Message) 
 		// core/upstream handles the cancellation of a request that is in flight
 		h.session.recordDropped(ctx, set, m, "no reverse request in flight")
 		return
-	case meth.NamePointer == "/taskId" && h.session.proxy.tasks.BelongsToOther(m.Server, m.Name,
-		m.Principal.ID()):
-		h.session.recordDropped(ctx, set, m, "the task belongs to another principal")
+	}
+	if reason := h.whyNotNotified(ctx, m); reason != "" {
+		h.session.recordDropped(ctx, set, m, reason)
 		return
+	}
+	switch {
 	case m.Method == "notifications/resources/updated" && h.session.clientInitialize() != nil &&
 		!h.server.isSubscribed(m.Name):
 		h.session.recordDropped(ctx, set, m, "the client has not subscribed to the resource")

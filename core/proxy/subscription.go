@@ -153,8 +153,15 @@ func (call *Call) subscribeUnprefixed(ctx context.Context,
 func (call *Call) newSubscription(ctx context.Context) (*subscription, error) {
 	sub := &subscription{call: call, listChanges: listChangesIn(call.request),
 		unacknowledged: map[*sessionServer]bool{}, acknowledged: make(chan struct{})}
-	sub.uris = call.subscribedItems(ctx, "/notifications/resourceSubscriptions", mcp.URI)
-	sub.tasks = call.subscribedItems(ctx, "/notifications/taskIds", mcp.TaskID)
+	var err error
+	if sub.uris, err = call.subscribedItems(ctx, "/notifications/resourceSubscriptions",
+		mcp.URI); err != nil {
+		return nil, err
+	}
+	if sub.tasks, err = call.subscribedItems(ctx, "/notifications/taskIds",
+		mcp.TaskID); err != nil {
+		return nil, err
+	}
 	if len(sub.uris)+len(sub.tasks) > maxSubscribedItems {
 		return nil, requestErrorf(mcp.CodeInvalidParams,
 			"more than %d resources and tasks in one subscription: open several",
@@ -174,10 +181,11 @@ func listChangesIn(m *mcp.Message) (features []string) {
 	return features
 }
 
-// subscribedItems reads one array of the filter. Items that no server owns are left out, and
-// therefore never acknowledged.
+// subscribedItems reads one array of the filter. Items that no server owns, and tasks that the
+// principal must not use, are left out, and therefore never acknowledged. subscribedItems returns
+// an error if it is not known whether the principal owns a task.
 func (call *Call) subscribedItems(ctx context.Context, pointer string,
-	nameKind mcp.NameKind) (found []subscribedItem) {
+	nameKind mcp.NameKind) (found []subscribedItem, err error) {
 	call.request.Items(pointer, func(_ int, raw []byte) bool {
 		v, ok := mcp.NewResponse("", raw).Text("")
 		if !ok {
@@ -192,12 +200,19 @@ func (call *Call) subscribedItems(ctx context.Context, pointer string,
 		if !ok && nameKind == mcp.URI {
 			server, ok = call.findOwner(ctx, v)
 		}
-		if ok && (nameKind != mcp.TaskID || !call.denyIfOthersTask(server, clean)) {
+		if ok && nameKind == mcp.TaskID {
+			var foreign bool
+			if foreign, err = call.denyIfForeignTask(ctx, server, clean); err != nil {
+				return false
+			}
+			ok = !foreign
+		}
+		if ok {
 			found = append(found, subscribedItem{server: server, clean: clean, raw: raw})
 		}
 		return len(found) <= maxSubscribedItems
 	})
-	return found
+	return found, err
 }
 
 // addSubscription adds the subscription to the session. It returns an error if the session already

@@ -101,7 +101,7 @@ func (s *session) itemUses(m *mcp.Message) []itemUse {
 func (s *session) taskUses(m *mcp.Message, ids []string) []itemUse {
 	u := itemUse{list: "tools/list"}
 	for _, id := range ids {
-		if tool, known := s.store.tasks.Name(m.Server, id, m.Principal.ID()); known {
+		if tool, known := s.taskTool(m, id); known {
 			u.names, u.tasks = append(u.names, tool), append(u.tasks, id)
 		}
 	}

@@ -46,7 +46,7 @@ func (s *session) tools(m *mcp.Message) (names []string, known bool) {
 	if meth.NamePointer == "/taskId" && m.Direction == mcp.ToClient &&
 		m.Kind == mcp.Notification {
 		// The notification may come before the answer that creates the task.
-		if tool, created := s.store.tasks.Name(m.Server, m.Name, m.Principal.ID()); created {
+		if tool, created := s.taskTool(m, m.Name); created {
 			names = append(names, tool)
 		}
 	}
@@ -59,7 +59,7 @@ func (s *session) tools(m *mcp.Message) (names []string, known bool) {
 func (s *session) taskTools(m *mcp.Message, ids []string) (names []string, known bool) {
 	known = true
 	for _, id := range ids {
-		tool, created := s.store.tasks.Name(m.Server, id, m.Principal.ID())
+		tool, created := s.taskTool(m, id)
 		if !created {
 			known = false
 		} else if !slices.Contains(names, tool) {
@@ -67,6 +67,16 @@ func (s *session) taskTools(m *mcp.Message, ids []string) (names []string, known
 		}
 	}
 	return names, known
+}
+
+// taskTool returns the tool that created a task of the principal of m. known is false when Gatekit
+// does not know the task.
+func (s *session) taskTool(m *mcp.Message, id string) (tool string, known bool) {
+	tool, known = s.store.tasks.Name(m.Server, id, m.Principal.ID())
+	if !known && s.store.Tasks != nil {
+		return s.store.Tasks.Name(m.Server, id, m.Principal.ID())
+	}
+	return tool, known
 }
 
 // taskIDs returns the ids of the tasks in a list.

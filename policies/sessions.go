@@ -24,6 +24,11 @@ import (
 type SessionStore struct {
 	MaxDefinitionBytes int64 // bounds the definitions of all sessions; 0 means 256 MiB
 	MaxStateBytes      int64 // bounds all other state of all sessions; 0 means 256 MiB
+	// Tasks has the tools of tasks that were created through other replicas; it is a *tasks.Owners.
+	// It is nil if there are none.
+	Tasks interface {
+		Name(server, id, principal string) (tool string, ok bool)
+	}
 
 	mu              sync.Mutex
 	sessions        map[string]*session

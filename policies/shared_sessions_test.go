@@ -16,6 +16,7 @@ import (
 	"gatekit/core/pipeline"
 	"gatekit/core/shared"
 	"gatekit/core/shared/sharedtest"
+	"gatekit/core/tasks"
 	"gatekit/policies"
 )
 
@@ -313,6 +314,38 @@ func TestShadowModeNeedsNoSharedState(t *testing.T) {
 	for _, m := range []*mcp.Message{called("send", `{}`), answered(called("read", `{}`), `{}`)} {
 		if refused(t, s, m) {
 			t.Errorf("%s of %s is denied", m.Method, m.Name)
+		}
+	}
+}
+
+// A message about a task that was created through another replica is about the tool of the task.
+func TestTasksOfOtherReplicas(t *testing.T) {
+	state := &shared.Memory{}
+	elsewhere := &tasks.Owners{State: state}
+	must(t, elsewhere.Create(t.Context(), "a", "t1", "ann", "secret", 0))
+	const rules = `hide contains "secret" if input.method == "tools/list"
+deny contains "about secret" if { input.method == "tasks/cancel"; "secret" in input.tools }
+`
+	get := sent(mcp.NewRequest("1", "tasks/get", []byte(`{"taskId":"t1"}`)), mcp.ToServer, "t1")
+	cancel := sent(mcp.NewRequest("2", "tasks/cancel", []byte(`{"taskId":"t1"}`)), mcp.ToServer,
+		"t1")
+	for _, known := range []bool{false, true} {
+		here := &tasks.Owners{State: state}
+		s := replicaOf(t, state, rules, func(o *policies.Options) {
+			o.Sessions = &policies.SessionStore{Tasks: here}
+		})
+		if known { // the proxy looks for the owner before the policies see the message
+			if got, err := here.Foreign(t.Context(), "a", "ann",
+				"t1"); err != nil || got != nil {
+				t.Fatalf("the foreign tasks are %v, %v, want none", got, err)
+			}
+		}
+		if got := verdictOf(t, s, get); strings.Contains(got, "the task belongs to the tool secret"+
+			", which is hidden") != known {
+			t.Errorf("with the task known %v, tasks/get of a hidden tool: %s", known, got)
+		}
+		if got := verdictOf(t, s, cancel); strings.Contains(got, "about secret") != known {
+			t.Errorf("with the task known %v, tasks/cancel: %s", known, got)
 		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"gatekit/core/proxy"
 	"gatekit/core/shared"
 	"gatekit/core/stop"
+	"gatekit/core/tasks"
 	"gatekit/core/upstream"
 	"gatekit/core/workers"
 	"gatekit/plugins"
@@ -58,6 +59,7 @@ type gateway struct {
 	names    pipeline.RecordableNames // names that may be written to the audit log
 	hidden   pipeline.HiddenItems     // items that plugins hid from lists
 	redacted pipeline.RedactedValues  // values that plugins redacted, to be restored
+	tasks    tasks.Owners             // the owners of servers' tasks
 	allowed  *allowanceWatch          // announces the lists that allowances change
 	workers  *workers.Pool            // runs the stages of the pipeline
 
@@ -225,6 +227,7 @@ func (g *gateway) proxyOptions(a *activeConfig) proxy.Options {
 		},
 		Version:  version(),
 		StateKey: []byte(c.Listen.StateKey),
+		Tasks:    &g.tasks,
 		Log:      g.log,
 	}
 	if g.recording.telemetry != nil {

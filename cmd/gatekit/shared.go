@@ -32,10 +32,12 @@ func sharedOptions(c *config.Config) (valkey.Options, error) {
 
 // openShared connects to the server of [shared], if there is one.
 func (g *gateway) openShared(ctx context.Context) error {
-	if g.active.config.Shared == nil {
+	c := g.active.config
+	g.tasks.IsReplica = c.Cluster != nil || c.Shared != nil
+	if c.Shared == nil {
 		return nil
 	}
-	o, err := sharedOptions(g.active.config)
+	o, err := sharedOptions(c)
 	if err != nil {
 		return fmt.Errorf("[shared]: %w", err)
 	}
@@ -43,6 +45,7 @@ func (g *gateway) openShared(ctx context.Context) error {
 	if g.shared, err = valkey.Open(ctx, o); err != nil {
 		return fmt.Errorf("[shared]: %w", err)
 	}
+	g.tasks.State, g.memory.Tasks = g.shared, &g.tasks
 	if lost := g.shared.Lost(); !lost.IsZero() {
 		g.log.Warn("shared state was lost before this start", "at", lost)
 	}

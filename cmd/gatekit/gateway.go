@@ -233,6 +233,9 @@ func (g *gateway) proxyOptions(a *activeConfig) proxy.Options {
 	if g.recording.telemetry != nil {
 		o.Observer = g.recording.telemetry
 	}
+	if store := g.sharedStore(); store != nil {
+		o.Answered = sharedRounds{store}
+	}
 	if c.File == "" && len(c.Servers) == 1 {
 		// In gatekit wrap, the user of the client runs the server, and may read its output.
 		o.DescribeCause = describeExit

@@ -22,7 +22,7 @@ const (
 // inputRound is the state of a call from the server's request for input to the client's next
 // request with the answers. The client keeps this state, sealed, as the requestState. So any
 // instance with the same key can serve the client's next request. An instance takes the answers of
-// a round once.
+// a round once; with Options.Answered, all instances together do.
 type inputRound struct {
 	ID      string            `json:"i"` // random
 	Methods map[string]string `json:"k"` // method of each request of the server, by key
@@ -77,10 +77,10 @@ func (call *Call) handleInputResponses(ctx context.Context,
 	}
 	if raw, ok := m.Get("/inputResponses"); ok && raw[0] != '{' {
 		return nil, round, requestErrorf(mcp.CodeInvalidParams, "inputResponses is no object")
-	} else if ok && sealed && !call.session.proxy.answered.use(m.Principal.ID(), round.ID,
-		round.Until,
-		time.Now().Unix()) {
-		return nil, round, errUnusableState
+	} else if ok && sealed {
+		if err := call.useRound(ctx, m.Principal.ID(), round); err != nil {
+			return nil, round, err
+		}
 	}
 	var edits []mcp.Edit
 	var err error
@@ -125,6 +125,30 @@ func (call *Call) handleInputResponses(ctx context.Context,
 	}
 	m, err = m.Edit(edits...)
 	return m, round, err
+}
+
+// useRound remembers that the principal has answered a round. It returns an error if the principal
+// has answered the round before, or if that is not known.
+func (call *Call) useRound(ctx context.Context, principal string, round inputRound) error {
+	if call.settings.Answered == nil {
+		if !call.session.proxy.answered.use(principal, round.ID, round.Until, time.Now().Unix()) {
+			return errUnusableState
+		}
+		return nil
+	}
+	until := time.Unix(round.Until, 0)
+	ok, err := call.settings.Answered.Use(ctx, principal, round.ID, until.Add(-roundLifetime),
+		until)
+	switch {
+	case err != nil:
+		call.settings.Log.Warn("answers of a client refused", "method", call.request.Method,
+			"error", err)
+		return requestErrorf(mcp.CodeDenied, "shared state is not available, and the server did "+
+			"not get the answers: make the call again later, without requestState")
+	case !ok:
+		return errUnusableState
+	}
+	return nil
 }
 
 // handleInputResponse inspects one answer and returns the answer for the server. method is the

@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"sync"
@@ -210,6 +211,55 @@ func TestInstanceWithSameKeyContinuesInputRound(t *testing.T) {
 	if strings.HasPrefix(got, "!") {
 		t.Errorf("the next round got %s, want a result", got)
 	}
+}
+
+// roundsOfInstances is the AnsweredRounds of several instances. It fails if err is set.
+type roundsOfInstances struct {
+	used map[string]bool
+	made time.Time // of the last round
+	err  error
+}
+
+func (r *roundsOfInstances) Use(_ context.Context, principal, id string,
+	made, until time.Time) (bool, error) {
+	r.made = made
+	if r.err != nil || r.used[principal+" "+id] || until.Sub(made) != 10*time.Minute {
+		return false, r.err
+	}
+	r.used[principal+" "+id] = true
+	return true, nil
+}
+
+// TestInstancesTakeAnswersOnce sends the answers of a round to two instances.
+func TestInstancesTakeAnswersOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &fakeServer{answer: asksForInput(elicitRequests)}
+		rounds := &roundsOfInstances{used: map[string]bool{}}
+		share := func(o *proxy.Options) { o.Answered = rounds }
+		first, second := open(t, twoServers(a), share), open(t, twoServers(a), share)
+		first.client.takesInputRequests, second.client.takesInputRequests = true, true
+		answers := func(w *fixture, state string) string {
+			return w.call(t, "tools/call", retryParams(state, "a__x", `{"b":1,"a":[1.0,{}]}`,
+				`{"k":{"action":"accept"}}`))
+		}
+		_, state := callFirstRound(t, first)
+		asked := time.Now()
+		time.Sleep(time.Minute)
+		if got := answers(second, state); strings.HasPrefix(got, "!") {
+			t.Errorf("the first answers: got %s, want a result", got)
+		}
+		equal(t, "when the server asked", rounds.made.Unix(), asked.Unix())
+		before := len(a.seen())
+		equal(t, "the same answers at the other instance", answers(first, state),
+			"!-32602 invalid or expired requestState: make the call again without it")
+		_, state = callFirstRound(t, first)
+		rounds.err = errors.New("no answer within 50ms")
+		equal(t, "answers that cannot be remembered", answers(first, state),
+			"!-31000 shared state is not available, and the server did not get the answers: "+
+				"make the call again later, without requestState")
+		equal(t, "number of calls that the server got after the first answers",
+			len(a.seen())-before, 1)
+	})
 }
 
 // denyMethods returns a stage that denies messages of the methods, and allows all other messages.

@@ -117,6 +117,15 @@ type Login interface {
 // ErrCannotAsk reports that there is no page at which a principal can log in.
 var ErrCannotAsk = errors.New("there is no page at which the principal can log in")
 
+// AnsweredRounds remembers which questions of modern servers the clients of several instances have
+// answered.
+type AnsweredRounds interface {
+	// Use remembers that a principal has answered the questions with this id. It returns false if
+	// they may have been answered before. made is when the server asked, and until is when the
+	// answers expire. An error means that it is not known, and may have been remembered.
+	Use(ctx context.Context, principal, id string, made, until time.Time) (ok bool, err error)
+}
+
 // OpenOptions describe the session that a server is opened for.
 type OpenOptions struct {
 	Session   string

@@ -32,6 +32,9 @@ type Options struct {
 	// Tasks has the owners of tasks. If it is nil, the Proxy has its own, in memory. Apply does not
 	// change it.
 	Tasks *tasks.Owners
+	// Answered remembers the questions that clients have answered at all instances with the same
+	// StateKey. If it is nil, the Proxy remembers only those that it got the answers to.
+	Answered AnsweredRounds
 
 	Approvals Approvals // may be nil: then only a client's user can approve
 	Observer  Observer  // may be nil

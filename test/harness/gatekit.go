@@ -70,16 +70,23 @@ func Prepare(t *testing.T, config string) *Gatekit {
 
 func prepareIn(t *testing.T, dir, config string) *Gatekit {
 	t.Helper()
-	g := &Gatekit{T: t, Dir: dir, Stderr: &Output{}, Exited: make(chan struct{})}
+	g := &Gatekit{T: t, Dir: dir}
 	g.Mark = "e2e-" + filepath.Base(filepath.Dir(g.Dir)) + "-" + filepath.Base(g.Dir)
 	g.Configure(config)
-	g.Cmd = exec.Command(peers.Gatekit(t), "run")
+	g.setCommand()
+	return g
+}
+
+// setCommand sets the command that runs the configuration in the folder of g.
+func (g *Gatekit) setCommand() {
+	g.T.Helper()
+	g.Stderr, g.Exited = &Output{}, make(chan struct{})
+	g.Cmd = exec.Command(peers.Gatekit(g.T), "run")
 	g.Cmd.Dir = g.Dir
 	g.Cmd.Env = append(os.Environ(), "GORACE=halt_on_error=0",
 		"SECRET_OF_THE_USER="+mcptest.Canary)
 	g.Cmd.Stderr = g.Stderr
 	g.Cmd.WaitDelay = 10 * time.Second
-	return g
 }
 
 // Configure replaces gatekit.toml atomically. A running gatekit applies the change.
@@ -118,6 +125,16 @@ func StartHTTPWithFiles(t *testing.T, config string, files int) *Gatekit {
 	g.Cmd.Path = "/bin/sh"
 	g.startHTTP(address)
 	return g
+}
+
+// StartAgain starts gatekit again with the folder, the configuration and the address of g, whose
+// process has ended.
+func (g *Gatekit) StartAgain() *Gatekit {
+	g.T.Helper()
+	again := &Gatekit{T: g.T, Dir: g.Dir, Mark: g.Mark, URL: g.URL}
+	again.setCommand()
+	again.startHTTP(strings.TrimSuffix(strings.TrimPrefix(g.URL, "http://"), "/mcp"))
+	return again
 }
 
 func prepareHTTP(t *testing.T, dir, config string) (g *Gatekit, address string) {

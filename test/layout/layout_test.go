@@ -40,7 +40,7 @@ func inModule(source string) string {
 var allowedImports = map[string][]string{
 	"core/atomicfile":   {},
 	"core/privatefiles": {"core/atomicfile"},
-	"core/allowances":   {"core/privatefiles"},
+	"core/allowances":   {"core/display", "core/privatefiles", "core/shared"},
 	"core/display":      {},
 	"core/identity":     {},
 	"core/mcp":          {"core/display", "core/identity"},

@@ -3,7 +3,8 @@
 //
 // Each allowance is a file in a folder that only its owner can enter. All Gatekit processes of this
 // user share the folder, and an allowance holds in each process whose audit log has the same key:
-// the id of an intervention is an HMAC with a key that is derived from the key of the log.
+// the id of an intervention is an HMAC with a key that is derived from the key of the log. Replicas
+// have their allowances in the state that they share instead ([Shared]), and one key.
 //
 // # Why the id is keyed
 //
@@ -63,12 +64,15 @@ type Allowance struct {
 	// of that log, "" for the default key
 	Log    string `json:"log"`
 	LogKey string `json:"log_key,omitempty"`
+	// Replica names the replica that made it, if replicas share it. Log is on its machine.
+	Replica string `json:"replica,omitempty"`
 }
 
-// Store is the folder of allowances.
+// Store has the allowances: in a folder, or in the state that replicas share.
 type Store struct {
-	Dir string // created when it is first needed
-	Key []byte // secret key of the ids; only ID needs it
+	Dir    string  // created when it is first needed
+	Shared *Shared // if not nil, it has the allowances, and Dir is not used
+	Key    []byte  // secret key of the ids; only ID needs it
 	// the identity (URL or command) of each server, by the server's name; it is a part of each id,
 	// because two Gatekits may use one name for different servers
 	Servers map[string]string
@@ -106,6 +110,9 @@ func (s *Store) ID(server string, description []byte) string {
 
 // Holds implements pipeline.Allowances.
 func (s *Store) Holds(id string) bool {
+	if s.Shared != nil {
+		return IsID(id) && s.Shared.holds(id)
+	}
 	if !IsID(id) || s.folder().Check() != nil {
 		return false
 	}
@@ -116,6 +123,9 @@ func (s *Store) Holds(id string) bool {
 // Use implements pipeline.Allowances. If several messages use an allowance that is valid once, in
 // one or more processes, only one of the calls returns true.
 func (s *Store) Use(id string) bool {
+	if s.Shared != nil {
+		return IsID(id) && s.Shared.use(id)
+	}
 	if !s.Holds(id) {
 		return false
 	}
@@ -167,18 +177,34 @@ func (s *Store) CanAdd(a Allowance) error {
 	if err := a.Validate(s.now()); err != nil {
 		return err
 	}
-	if err := s.folder().Create(); err != nil {
-		return err
-	}
-	names, err := s.folder().Names()
+	ids, err := s.ids()
 	if err != nil {
 		return err
 	}
-	if len(names) >= maxStored && !slices.Contains(names, a.ID+suffix) {
+	if len(ids) >= maxStored && !slices.Contains(ids, a.ID) {
 		return fmt.Errorf("%d allowances are stored already\nhint: gatekit allow lists them, and "+
 			"gatekit allow remove ID removes one", maxStored)
 	}
 	return nil
+}
+
+// ids returns the ids of what is stored.
+func (s *Store) ids() (ids []string, err error) {
+	if s.Shared != nil {
+		all, err := s.Shared.list()
+		for _, a := range all {
+			ids = append(ids, a.ID)
+		}
+		return ids, err
+	}
+	if err := s.folder().Create(); err != nil {
+		return nil, err
+	}
+	names, err := s.folder().Names()
+	for _, name := range names {
+		ids = append(ids, strings.TrimSuffix(name, suffix))
+	}
+	return ids, err
 }
 
 // Add stores an allowance. It replaces the allowance with the same id. The caller must have
@@ -186,6 +212,9 @@ func (s *Store) CanAdd(a Allowance) error {
 func (s *Store) Add(a Allowance) error {
 	if err := s.CanAdd(a); err != nil {
 		return err
+	}
+	if s.Shared != nil {
+		return s.Shared.add(a, s.now())
 	}
 	b, err := json.Marshal(a)
 	if err != nil {
@@ -200,15 +229,25 @@ func (s *Store) Get(id string) (Allowance, error) {
 		return Allowance{}, fmt.Errorf("%q is not the id of an allowance\nhint: gatekit allow "+
 			"lists the allowances", id)
 	}
+	if s.Shared != nil {
+		return s.Shared.get(id)
+	}
 	if err := s.folder().Check(); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return Allowance{}, err
 	}
 	a, err := s.read(id + suffix)
 	if errors.Is(err, fs.ErrNotExist) {
-		return a, fmt.Errorf("there is no allowance %s: it was removed, or it was used and was "+
-			"valid once\nhint: gatekit allow lists the allowances", id)
+		return a, noAllowance(id)
 	}
 	return a, err
+}
+
+// ErrNone is matched by the error of Get and Remove if no allowance has the id.
+var ErrNone = errors.New("there is no allowance with this id")
+
+func noAllowance(id string) error {
+	return fmt.Errorf("%w, %s: it was removed or has expired, or it was used and was valid once\n"+
+		"hint: gatekit allow lists the allowances", ErrNone, id)
 }
 
 // Remove removes an allowance.
@@ -216,12 +255,25 @@ func (s *Store) Remove(id string) error {
 	if _, err := s.Get(id); err != nil {
 		return err
 	}
+	if s.Shared != nil {
+		return s.Shared.remove(id)
+	}
 	return s.folder().Remove(id + suffix)
 }
 
 // List returns the stored allowances in the order of their expiry: those that hold, and those that
 // have expired and were not removed yet. It skips files that cannot be read.
 func (s *Store) List() (valid, expired []Allowance, err error) {
+	if s.Shared != nil {
+		all, err := s.Shared.list()
+		for _, a := range all {
+			if s.isValid(a, a.ID) { // if not, the store removes it soon
+				valid = append(valid, a)
+			}
+		}
+		sortByExpiry(valid)
+		return valid, nil, err
+	}
 	names, err := s.folder().Names()
 	if err != nil {
 		return nil, nil, err
@@ -240,8 +292,7 @@ func (s *Store) List() (valid, expired []Allowance, err error) {
 			expired = append(expired, a)
 		}
 	}
-	for _, list := range [][]Allowance{valid, expired} {
-		slices.SortFunc(list, func(a, b Allowance) int { return a.Until.Compare(b.Until) })
-	}
+	sortByExpiry(valid)
+	sortByExpiry(expired)
 	return valid, expired, nil
 }

@@ -22,6 +22,7 @@ import (
 	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
+	"gatekit/core/shared"
 )
 
 // allowanceStore returns the allowances of the user. They are files in the state folder of the
@@ -44,6 +45,15 @@ func allowanceStore(c *config.Config, key []byte) (*allowances.Store, error) {
 func (g *gateway) allowances(c *config.Config) pipeline.Allowances {
 	if !c.Allow.Enabled {
 		return nil
+	}
+	if g.sharedAllowances != nil {
+		key, err := sharedAllowanceKey(c)
+		if err != nil {
+			g.log.Warn("no key for ids of allowances: gatekit allow has no effect", "error", err)
+			return nil
+		}
+		return &allowances.Store{Shared: g.sharedAllowances, Key: key,
+			Servers: serverIdentities(c)}
 	}
 	store, err := allowanceStore(c, g.recording.audit.Secret("gatekit allow"))
 	if err != nil {
@@ -133,7 +143,8 @@ func (g *gateway) listOf(a allowances.Allowance) allowedList {
 		return allowedList{principal, server, capability}
 	}
 	method, _ := mcp.LookupMethod(a.Method)
-	if a.Log != realPath(g.recording.file) || method.ItemsPointer == "" ||
+	isOwn := a.Log == realPath(g.recording.file) || g.sharedAllowances != nil
+	if !isOwn || method.ItemsPointer == "" ||
 		!slices.Contains([]string{"tools", "prompts", "resources"}, method.Capability) {
 		return allowedList{}
 	}
@@ -149,6 +160,10 @@ const watchInterval = time.Minute
 // recorded in the log of this process. Those of other logs are removed after a day: the process
 // that wrote the log has ended, and the record of the allowance says when it expires.
 func (g *gateway) watchAllowances(ctx context.Context) {
+	if g.sharedAllowances != nil {
+		g.watchSharedAllowances(ctx)
+		return
+	}
 	store, err := allowanceStore(nil, nil)
 	if err != nil {
 		return
@@ -170,9 +185,7 @@ func (g *gateway) watchAllowances(ctx context.Context) {
 			}
 		}
 		if err == nil {
-			g.allowed.announce(valid, g.listOf, func(list allowedList) {
-				g.proxy.AnnounceListChange(list.principal, list.server, list.capability)
-			})
+			g.allowed.announce(valid, g.listOf, g.announceAllowed)
 		}
 		wait := watchInterval
 		for _, a := range valid {
@@ -185,6 +198,11 @@ func (g *gateway) watchAllowances(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// announceAllowed notifies clients that a list has changed.
+func (g *gateway) announceAllowed(list allowedList) {
+	g.proxy.AnnounceListChange(list.principal, list.server, list.capability)
 }
 
 // recordAllowance records a change of an allowance.
@@ -200,21 +218,29 @@ func allowRecorded(s *allowances.Store, a allowances.Allowance, events *pipeline
 	if err := s.CanAdd(a); err != nil {
 		return err
 	}
+	if err := recordAllowance(events, a, "allow", describeAllow(a), nil); err != nil {
+		return fmt.Errorf("record the allowance: %w", err)
+	}
+	if err := s.Add(a); err != nil {
+		what := "it was not stored"
+		if errors.Is(err, shared.ErrUnavailable) {
+			what = "it is not known whether it was stored"
+		}
+		return errors.Join(err, recordAllowance(events, a, "disallow",
+			"allowance "+a.ID+": "+what, err))
+	}
+	return nil
+}
+
+// describeAllow returns the reason of the record of an allowance.
+func describeAllow(a allowances.Allowance) string {
 	once := ""
 	if a.Once {
 		once = " for one message"
 	}
-	if err := recordAllowance(events, a, "allow", fmt.Sprintf(
-		"allowance %s%s until %s, of %s by stage %q in record %d, by user id %d: %s", a.ID, once,
-		a.Until.UTC().Format(time.RFC3339), a.Action, a.Stage, a.Record, a.User, a.Reason),
-		nil); err != nil {
-		return fmt.Errorf("record the allowance: %w", err)
-	}
-	if err := s.Add(a); err != nil {
-		return errors.Join(err, recordAllowance(events, a, "disallow",
-			"allowance "+a.ID+": it was not stored", err))
-	}
-	return nil
+	return fmt.Sprintf("allowance %s%s until %s, of %s by stage %q in record %d, by user id %d: %s",
+		a.ID, once, a.Until.UTC().Format(time.RFC3339), a.Action, a.Stage, a.Record, a.User,
+		a.Reason)
 }
 
 // disallowRecorded records that an allowance ends, and then removes it.
@@ -237,11 +263,13 @@ func (s *controlServer) allow(a *allowances.Allowance) error {
 	case a == nil || a.Log != realPath(s.config.Audit.File):
 		return errors.New("the allowance belongs to another audit log")
 	}
-	store, err := allowanceStore(nil, nil)
+	store, err := s.gateway.allowanceStore()
 	if err != nil {
 		return err
 	}
-	a.LogKey = ""
+	if a.LogKey = ""; store.Shared != nil {
+		a.Replica = replicaName(c)
+	}
 	if s.config.Audit.Key != "" {
 		a.LogKey = realPath(s.config.Audit.Key)
 	}
@@ -257,7 +285,7 @@ func allowOffError(file string) error {
 
 // disallow removes an allowance in a running Gatekit.
 func (s *controlServer) disallow(id string) error {
-	store, err := allowanceStore(nil, nil)
+	store, err := s.gateway.allowanceStore()
 	if err != nil {
 		return err
 	}
@@ -265,7 +293,7 @@ func (s *controlServer) disallow(id string) error {
 	if err != nil {
 		return err
 	}
-	if a.Log != realPath(s.config.Audit.File) {
+	if store.Shared == nil && a.Log != realPath(s.config.Audit.File) {
 		return fmt.Errorf("allowance %s belongs to the audit log %s", id, a.Log)
 	}
 	defer s.gateway.allowed.look()
@@ -311,6 +339,10 @@ it takes effect. The records of the messages that it lets pass name the id (acti
 is recorded, too. At most 1000 allowances are stored, in the folder allow of your state folder. Only
 the user who runs Gatekit can make one.
 
+If the configuration has [shared], an allowance that is made beside one replica holds at all of
+them within a second, and each of them records it. --once then means one message of all replicas.
+While the shared state is not available, nothing is allowed.
+
 These decisions have no id and cannot be allowed: those of the rules roots/… and sandbox/…, of a
 plugin or policy that failed or could not judge the message, and requests that need gatekit approve.
 [allow] enabled = false in the configuration switches all allowances off.`,
@@ -348,6 +380,18 @@ func (o *allowOptions) list(cmd *cobra.Command) error {
 	valid, _, err := store.List()
 	if err != nil {
 		return err
+	}
+	sharing, err := openSharing(cmd, o.source.config)
+	if err != nil {
+		return err
+	}
+	if sharing != nil {
+		defer sharing.close()
+		more, _, err := sharing.allowances().List()
+		if err != nil {
+			return err
+		}
+		valid = append(valid, more...)
 	}
 	if o.asJSON {
 		for _, a := range valid {
@@ -414,12 +458,7 @@ func (o *allowOptions) allow(cmd *cobra.Command, id string) error {
 	a.LogKey = keyOfLog(a.Log, key)
 	_, err = callControl(a.Log, controlRequest{Command: "allow", Allowance: &a})
 	if errors.Is(err, errNoProcess) {
-		var store *allowances.Store
-		if store, err = allowanceStore(nil, nil); err == nil {
-			err = recordIn(a.Log, a.LogKey, func(events *pipeline.Pipeline) error {
-				return allowRecorded(store, a, events)
-			})
-		}
+		err = o.allowAlone(cmd, a)
 	}
 	if err != nil {
 		return err
@@ -430,6 +469,28 @@ func (o *allowOptions) allow(cmd *cobra.Command, id string) error {
 			maxApprovalReason))
 	}
 	return nil
+}
+
+// allowAlone makes an allowance while no process writes its log. If this is the log of a
+// configuration with [shared], the replicas share the allowance.
+func (o *allowOptions) allowAlone(cmd *cobra.Command, a allowances.Allowance) error {
+	store, err := allowanceStore(nil, nil)
+	if err != nil {
+		return err
+	}
+	sharing, err := openSharing(cmd, o.source.config)
+	if err != nil {
+		return err
+	}
+	if sharing != nil {
+		defer sharing.close()
+		if a.Log == realPath(sharing.config.Audit.File) {
+			store, a.Replica = sharing.allowances(), replicaName(sharing.config)
+		}
+	}
+	return recordIn(a.Log, a.LogKey, func(events *pipeline.Pipeline) error {
+		return allowRecorded(store, a, events)
+	})
 }
 
 // logs returns the logs that may have the id, the newest first, and the key of the log of the
@@ -526,11 +587,13 @@ func recordsWith(ctx context.Context, l auditLog, ids ...string) func(func(audit
 }
 
 func allowRemove() *cobra.Command {
-	return &cobra.Command{
+	var path string
+	c := &cobra.Command{
 		Use:   "remove ID",
 		Short: "End an allowance",
 		Long: `Remove ends an allowance at once, and records this in the audit log in which the
-allowance was recorded.`,
+allowance was recorded. If the configuration has [shared], any replica can end an allowance of all
+of them: it is recorded in its log, and the others record it within a second.`,
 		Example: `  gatekit allow remove 7rkqkahsx3jdwsmlqxjgkbz2ze`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -538,7 +601,23 @@ allowance was recorded.`,
 			if err != nil {
 				return err
 			}
-			a, err := store.Get(args[0])
+			sharing, err := openSharing(cmd, path)
+			if err != nil {
+				return err
+			}
+			var a allowances.Allowance
+			err = allowances.ErrNone
+			if sharing != nil {
+				defer sharing.close()
+				if a, err = sharing.allowances().Get(args[0]); err == nil {
+					store = sharing.allowances()
+					a.Log = realPath(sharing.config.Audit.File)
+					a.LogKey = sharing.config.Audit.Key
+				}
+			}
+			if errors.Is(err, allowances.ErrNone) {
+				a, err = store.Get(args[0])
+			}
 			if err != nil {
 				return err
 			}
@@ -554,6 +633,8 @@ allowance was recorded.`,
 			return err
 		},
 	}
+	configFlag(c, &path)
+	return c
 }
 
 func allowExport() *cobra.Command {

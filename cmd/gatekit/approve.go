@@ -11,6 +11,7 @@ import (
 
 	"gatekit/core/config"
 	"gatekit/core/display"
+	"gatekit/core/shared"
 	"gatekit/policies"
 	"gatekit/transport/valkey"
 )
@@ -51,10 +52,11 @@ func serverIdentities(c *config.Config) map[string]string {
 	return identities
 }
 
-// sharingConfig has the requests in the state that the replicas of a configuration share.
+// sharingConfig has the state that the replicas of a configuration share.
 type sharingConfig struct {
 	config    *config.Config
-	approvals *policies.Approvals
+	state     shared.Store
+	approvals *policies.Approvals // the requests in state
 	close     func()
 }
 
@@ -68,7 +70,7 @@ func openSharing(cmd *cobra.Command, path string) (*sharingConfig, error) {
 	case errors.Is(err, errNoConfig):
 		return nil, nil
 	case err != nil:
-		fmt.Fprintf(cmd.ErrOrStderr(), "warning: requests of replicas are left out: %v\n", err)
+		fmt.Fprintf(cmd.ErrOrStderr(), "warning: what replicas share is left out: %v\n", err)
 		return nil, nil
 	case c.Shared == nil:
 		return nil, nil
@@ -81,7 +83,7 @@ func openSharing(cmd *cobra.Command, path string) (*sharingConfig, error) {
 	if err != nil {
 		return nil, fmt.Errorf("[shared]: %w", err)
 	}
-	return &sharingConfig{c, sharedApprovals(c, state), state.Close}, nil
+	return &sharingConfig{c, state, sharedApprovals(c, state), state.Close}, nil
 }
 
 func (p *program) approve() *cobra.Command {

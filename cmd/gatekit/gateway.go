@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"gatekit/core/allowances"
 	"gatekit/core/bridge"
 	"gatekit/core/config"
 	"gatekit/core/downstream"
@@ -52,8 +53,10 @@ type gateway struct {
 	shared      *valkey.Store    // nil when there is no [shared]
 	sharedLost  atomic.Int64     // when the last recorded loss of shared state was
 	sharedStops *sharedStops     // nil when there is no [shared]
-	parkedCalls *bridge.ParkedCalls
-	endpoint    *downstream.Endpoint
+	// what operators have allowed at any replica; nil when there is no [shared]
+	sharedAllowances *allowances.Shared
+	parkedCalls      *bridge.ParkedCalls
+	endpoint         *downstream.Endpoint
 
 	memory   policies.SessionStore    // the state of sessions for policies; a reload keeps it
 	names    pipeline.RecordableNames // names that may be written to the audit log

@@ -46,6 +46,7 @@ func (g *gateway) openShared(ctx context.Context) error {
 		return fmt.Errorf("[shared]: %w", err)
 	}
 	g.tasks.State, g.memory.Tasks = g.shared, &g.tasks
+	g.openSharedAllowances()
 	if lost := g.shared.Lost(); !lost.IsZero() {
 		g.log.Warn("shared state was lost before this start", "at", lost)
 	}

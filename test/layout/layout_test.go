@@ -52,7 +52,7 @@ var allowedImports = map[string][]string{
 	// pins has the stage that compares what servers send with the lock file
 	"core/canary": {"core/mcp", "core/pipeline"},
 	"core/pins": {"core/atomicfile", "core/mcp", "core/pipeline", "core/privatefiles",
-		"core/regularfile"},
+		"core/regularfile", "core/shared"},
 	"core/hostlist":    {},
 	"core/regularfile": {},
 	"core/tlsconfig":   {"core/regularfile"},

@@ -56,6 +56,7 @@ type Guard struct {
 	trusted func(server string, items []*Item, lockDigest string) error
 	lost    func(server string, err error) error
 	store   *WaitingStore // nil if what waits is not kept
+	shared  *Shared       // nil if the lock file is written
 	report  func(server string, items []string, err error)
 	// the digest of the lock file that the Guard has read or written last
 	lockDigest atomic.Pointer[string]
@@ -82,6 +83,9 @@ type GuardOptions struct {
 	NotWritten func(server string, err error) error
 	// Store keeps the definitions that wait for an approval; may be nil.
 	Store *WaitingStore
+	// Shared has what replicas approve together, if it is not nil. Then items are trusted for all
+	// of them, and the lock file is not written.
+	Shared *Shared
 	// Report is called with the items that begin to wait for an approval, and with errors of
 	// Store. It may be nil.
 	Report func(server string, items []string, err error)
@@ -98,6 +102,9 @@ type GuardedServer struct {
 	Changed Changed
 	// HidePackage holds everything back if the package is not as approved.
 	HidePackage bool
+	// Unread means that it is not known what the replicas approve of the server, because the shared
+	// state is not available. Everything is held back.
+	Unread bool
 	// Folders are the folders of the server, which become holes in items that are trusted.
 	Folders []string
 }
@@ -109,6 +116,8 @@ type guardedServer struct {
 	writing sync.Mutex // held while the lock file or the store is written; locked before mu
 
 	foreign foreignNames // of the other servers
+	locked  *Server      // in the lock file; nil if it does not have the server
+	shared  *Shared      // of the Guard
 
 	mu       sync.Mutex
 	approved *Server                // nil if the lock does not have the server
@@ -156,7 +165,7 @@ type comparing struct {
 func NewGuard(o GuardOptions) *Guard {
 	g := &Guard{kinds: o.Kinds, servers: make(map[string]*guardedServer, len(o.Servers)),
 		path: o.Lock.path, trusted: o.Trusted, lost: o.NotWritten, store: o.Store,
-		report: o.Report}
+		shared: o.Shared, report: o.Report}
 	digest := ""
 	if !o.Lock.IsNew() {
 		digest = o.Lock.Digest()
@@ -165,9 +174,11 @@ func NewGuard(o GuardOptions) *Guard {
 	if g.report == nil {
 		g.report = func(string, []string, error) {}
 	}
+	approved := o.Shared.Effective(o.Lock).Servers
 	for _, s := range o.Servers {
-		now := newGuardedServer(s, o.Lock.Servers[s.Name])
-		now.foreign = namesOfOthers(o.Lock.Servers, s.Name)
+		now := newGuardedServer(s, approved[s.Name])
+		now.foreign = namesOfOthers(approved, s.Name)
+		now.locked, now.shared = o.Lock.Servers[s.Name], o.Shared
 		g.servers[s.Name] = now
 	}
 	g.loadWaiting()
@@ -187,6 +198,9 @@ func (g *Guard) KeepHeld(previous *Guard) {
 
 func newGuardedServer(server GuardedServer, approved *Server) *guardedServer {
 	s := &guardedServer{GuardedServer: server}
+	if server.Unread {
+		approved = nil
+	}
 	s.approve(approved)
 	s.held, s.waiting = map[heldItem]comparing{}, map[contents]bool{}
 	s.seen = map[heldItem]seenState{}
@@ -388,7 +402,7 @@ func (g *Guard) inspectUse(s *guardedServer, m *mcp.Message) pipeline.Verdict {
 		return pipeline.Verdict{Action: pipeline.Allow}
 	}
 	refused := pipeline.Verdict{Action: pipeline.Deny, Final: true,
-		Reason: "not as approved: " + reasonOf(class)}
+		Reason: "not as approved: " + s.reasonOf(class)}
 	if s.warns(class) {
 		return pipeline.Verdict{Action: pipeline.Allow, Would: &refused}
 	}
@@ -400,7 +414,8 @@ func (s *guardedServer) use(item heldItem) Class {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.item(item) == nil && s.trusts() && !s.waiting[nameOf(item)]:
+	case s.item(item) == nil && s.trusts() && !s.waiting[nameOf(item)] &&
+		(s.shared == nil || s.shared.isAvailable()):
 		return "" // it was not seen yet
 	case s.item(item) == nil:
 		return New
@@ -413,7 +428,9 @@ func (s *guardedServer) use(item heldItem) Class {
 }
 
 // trusts reports whether items that the lock does not have are trusted. The caller must hold s.mu.
-func (s *guardedServer) trusts() bool { return s.First == Trust && s.moved == "" }
+func (s *guardedServer) trusts() bool {
+	return s.First == Trust && s.moved == "" && !s.Unread
+}
 
 func nameOf(item heldItem) contents {
 	return contents{item.kind, sha256.Sum256([]byte(item.name))}
@@ -423,7 +440,10 @@ func nameOf(item heldItem) contents {
 func (s *guardedServer) warns(class Class) bool { return s.Changed == Warn && class != New }
 
 // reasonOf returns the reason for which a class is held back.
-func reasonOf(class Class) string {
+func (s *guardedServer) reasonOf(class Class) string {
+	if s.Unread || class == New && s.shared != nil && !s.shared.isAvailable() {
+		return unreadReason
+	}
 	switch class {
 	case New:
 		return "the lock file does not have it (new)"
@@ -434,6 +454,9 @@ func reasonOf(class Class) string {
 	}
 	return "it has changed (" + string(class) + ")"
 }
+
+// unreadReason is the reason for which everything of a server is held back that is Unread.
+const unreadReason = "shared state is not available, so it is not known what the replicas approve"
 
 // compare returns how a definition compares with the approved one.
 func (s *guardedServer) compare(kind Kind, raw []byte) comparing {
@@ -523,15 +546,13 @@ func (g *Guard) trustNow(s *guardedServer, items []*Item) error {
 	defer s.writing.Unlock()
 	var added []*Item
 	recorded := false
-	lock, err := UpdateRecorded(g.path, func(l *Lock) error {
+	change := func(server *Server) (*Server, error) {
 		added = nil
-		server := l.Servers[s.Name]
 		switch {
 		case server == nil:
 			server = &Server{Start: s.Start, Package: s.Package}
-			l.Servers[s.Name] = server
 		case server.Start.String() != s.Start.String():
-			return errors.New("the lock file has another command or URL for the server")
+			return nil, errors.New("another command or URL is approved for the server")
 		}
 		here := Surroundings{Now: time.Now(), Folders: s.Folders}
 		for _, i := range items {
@@ -543,32 +564,56 @@ func (g *Guard) trustNow(s *guardedServer, items []*Item) error {
 			added = append(added, learned)
 		}
 		if n := len(server.Items()); n > maxTrusted && len(added) > 0 {
-			return fmt.Errorf("the server has declared more than %d items", maxTrusted)
+			return nil, fmt.Errorf("the server has declared more than %d items", maxTrusted)
 		}
-		return nil
-	}, func(digest string) error {
+		return server, nil
+	}
+	record := func(digest string) error {
 		if g.trusted == nil {
 			return nil
 		}
 		err := g.trusted(s.Name, added, digest)
 		recorded = err == nil
 		return err
-	})
+	}
+	approved, err := g.update(s, change, record)
 	if err != nil && recorded && g.lost != nil {
 		err = errors.Join(err, g.lost(s.Name, err))
 	}
 	if err != nil {
 		return err
 	}
-	digest := lock.Digest()
-	g.lockDigest.Store(&digest)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.approve(lock.Servers[s.Name])
+	s.approve(approved)
 	for _, i := range items {
 		delete(s.waiting, nameOf(heldItem{i.kind, i.Name()}))
 	}
 	return nil
+}
+
+// update changes what is approved of a server: in the lock file, or in the state that replicas
+// share. record is called before, with a digest of what is written. update returns what is approved
+// then.
+func (g *Guard) update(s *guardedServer, change func(*Server) (*Server, error),
+	record func(digest string) error) (*Server, error) {
+	if g.shared != nil {
+		err := g.shared.Update(context.Background(), s.Name, s.locked, change, record)
+		return g.shared.on(s.Name, s.locked), err
+	}
+	lock, err := UpdateRecorded(g.path, func(l *Lock) error {
+		server, err := change(l.Servers[s.Name])
+		if err == nil {
+			l.Servers[s.Name] = server
+		}
+		return err
+	}, record)
+	if err != nil {
+		return nil, err
+	}
+	digest := lock.Digest()
+	g.lockDigest.Store(&digest)
+	return lock.Servers[s.Name], nil
 }
 
 // canTrust returns the item to trust if raw is new and the server's new items are trusted, or nil.
@@ -609,7 +654,7 @@ func (g *Guard) inspectInstructions(ctx context.Context, s *guardedServer,
 	}
 	modified := pipeline.Verdict{Action: pipeline.Modify, Final: true,
 		Edits: []mcp.Edit{mcp.Remove("/instructions")},
-		Reason: "the instructions are not as approved: " + reasonOf(class) +
+		Reason: "the instructions are not as approved: " + s.reasonOf(class) +
 			describeUntrusted(untrusted)}
 	if compared.keeps {
 		for _, edit := range s.restore(Instructions, raw) {
@@ -679,6 +724,9 @@ func (g *Guard) inspectList(ctx context.Context, s *guardedServer, kind Kind,
 		return pipeline.Verdict{Action: pipeline.Allow}, nil
 	}
 	v := p.verdict()
+	if s.Unread {
+		v.Reason += ": " + unreadReason
+	}
 	v.Reason += describeUntrusted(untrusted)
 	return v, nil
 }

@@ -254,21 +254,24 @@ func (f *fileItem) item(kind Kind, name string) (*Item, error) {
 func (l *Lock) Bytes() ([]byte, error) {
 	file := fileLock{Version: Version, Servers: make(map[string]fileServer, len(l.Servers))}
 	for name, s := range l.Servers {
-		f := fileServer{Launch: s.Start, Package: s.Package, ServerInfo: s.ServerInfo,
-			Capabilities: s.Capabilities, Tools: fileItems(s.Tools),
-			Prompts: fileItems(s.Prompts), Templates: fileItems(s.Templates),
-			Resources: fileItems(s.Resources)}
-		if s.Instructions != nil {
-			item := s.Instructions.file()
-			f.Instructions = &item
-		}
-		file.Servers[name] = f
+		file.Servers[name] = s.file()
 	}
 	b, err := json.Marshal(file, json.Deterministic(true), jsontext.WithIndent("  "))
 	if err != nil {
 		return nil, fmt.Errorf("encode the lock file: %w", err)
 	}
 	return append(escapeInvisible(b), '\n'), nil
+}
+
+func (s *Server) file() fileServer {
+	f := fileServer{Launch: s.Start, Package: s.Package, ServerInfo: s.ServerInfo,
+		Capabilities: s.Capabilities, Tools: fileItems(s.Tools), Prompts: fileItems(s.Prompts),
+		Templates: fileItems(s.Templates), Resources: fileItems(s.Resources)}
+	if s.Instructions != nil {
+		item := s.Instructions.file()
+		f.Instructions = &item
+	}
+	return f
 }
 
 func fileItems(items map[string]*Item) map[string]fileItem {

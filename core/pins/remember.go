@@ -21,7 +21,7 @@ type sighting struct {
 // approved without a start of the server. A failure is reported: the items are held back in any
 // case.
 func (g *Guard) remember(ctx context.Context, s *guardedServer, found []sighting) {
-	if g.store == nil || s.Name == "" {
+	if g.store == nil || s.Name == "" || s.Unread {
 		return
 	}
 	added, removed := s.news(found)

@@ -36,11 +36,11 @@ func (p *consolePins) Pins(ctx context.Context, server string) (*console.PinList
 	if c.Pins == nil {
 		return &console.PinList{}, nil
 	}
-	lock, err := pins.Read(c.Pins.File)
+	w, err := waitingOf(c, p.gateway.sharedPins)
 	if err != nil {
 		return nil, err
 	}
-	w, err := waitingOf(c)
+	lock, err := w.lock()
 	if err != nil {
 		return nil, err
 	}

@@ -125,11 +125,11 @@ func (t *consoleTools) addPins(add func(toolKey) *console.ToolState) error {
 	if c.Pins == nil {
 		return nil
 	}
-	lock, err := pins.Read(c.Pins.File)
+	w, err := waitingOf(c, t.gateway.sharedPins)
 	if err != nil {
 		return err
 	}
-	w, err := waitingOf(c)
+	lock, err := w.lock()
 	if err != nil {
 		return err
 	}

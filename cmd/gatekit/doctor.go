@@ -349,7 +349,7 @@ func (d *diagnosis) pins() {
 			displayPath(d.config.Pins.File), strings.Join(missing, ", "),
 			strings.Join(missing, " ")))
 	}
-	w, err := waitingOf(d.config)
+	w, err := waitingOf(d.config, nil)
 	if err != nil {
 		d.report.fail("pins", name, err)
 		return

@@ -55,6 +55,7 @@ type gateway struct {
 	sharedStops *sharedStops     // nil when there is no [shared]
 	// what operators have allowed at any replica; nil when there is no [shared]
 	sharedAllowances *allowances.Shared
+	sharedPins       *pins.Shared // nil when there is no [shared]
 	parkedCalls      *bridge.ParkedCalls
 	endpoint         *downstream.Endpoint
 

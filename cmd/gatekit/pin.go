@@ -338,7 +338,9 @@ func (p *program) pinShow() *cobra.Command {
 		Use:   "show [SERVER…]",
 		Short: "Show what is in the lock file",
 		Long: `Show prints the servers in the lock file, with the number of their items. If servers
-are named, it prints each of their items with its digest. It starts no server.`,
+are named, it prints each of their items with its digest. It starts no server.
+
+If the configuration has [shared], show adds what the replicas approve together.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, err := loadConfig(path)
 			if err != nil {
@@ -348,7 +350,12 @@ are named, it prints each of their items with its digest. It starts no server.`,
 			if err != nil {
 				return err
 			}
-			if lock.IsNew() {
+			shared, done, err := sharedPinsOf(cmd, path)
+			if err != nil {
+				return err
+			}
+			defer done()
+			if lock = shared.Effective(lock); lock.IsNew() && len(lock.Servers) == 0 {
 				return fmt.Errorf("there is no %s\nhint: run gatekit pin", pinsOf(cfg).File)
 			}
 			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)

@@ -34,7 +34,7 @@ type pinSet struct {
 }
 
 // start reads the lock file. If the file cannot be used, Gatekit does not start.
-func (p *pinSet) start(context.Context) error {
+func (p *pinSet) start(ctx context.Context) error {
 	c := p.config
 	if c.Pins == nil {
 		return nil
@@ -43,6 +43,8 @@ func (p *pinSet) start(context.Context) error {
 	if err != nil {
 		return err
 	}
+	unread := p.gateway.loadSharedPins(ctx, c)
+	approved := p.gateway.sharedPins.Effective(lock).Servers
 	var kinds []pins.Kind
 	for _, l := range pinnedLists {
 		if slices.Contains(c.Pins.What, l.word) {
@@ -57,11 +59,11 @@ func (p *pinSet) start(context.Context) error {
 		keys := c.Pins.Of(s)
 		guarded := pins.GuardedServer{Name: s.Name,
 			Start:   pinnedStart(s, p.gateway.masked.mask),
-			Package: packageOf(s, c, lock.Servers[s.Name]),
-			First:   pins.First(keys.First), Changed: pins.Changed(keys.Changed),
+			Package: packageOf(s, c, approved[s.Name]), Unread: unread[s.Name],
+			First: pins.First(keys.First), Changed: pins.Changed(keys.Changed),
 			HidePackage: keys.Package == "hide", Folders: surroundings(s).Folders}
 		if c.File == "" {
-			asWrapped(&guarded, s, lock.Servers[s.Name])
+			asWrapped(&guarded, s, approved[s.Name])
 		}
 		servers = append(servers, guarded)
 	}
@@ -72,7 +74,7 @@ func (p *pinSet) start(context.Context) error {
 	p.guard = pins.NewGuard(pins.GuardOptions{Lock: lock, Kinds: kinds, Servers: servers,
 		Previous: before, Trusted: p.gateway.recordTrusted,
 		NotWritten: p.gateway.recordNotWritten, Store: p.gateway.waitingStore(c),
-		Report: p.reportWaiting})
+		Shared: p.gateway.sharedPins, Report: p.reportWaiting})
 	if !lock.IsNew() {
 		p.digest = lock.Digest()
 	}
@@ -195,6 +197,16 @@ const maxTrustedNames = 20
 // recordTrusted records that items are written into the lock file as they were first seen. It is
 // called before they are written.
 func (g *gateway) recordTrusted(server string, items []*pins.Item, lockDigest string) error {
+	place := "lock file "
+	if g.sharedPins != nil {
+		place = "shared pins "
+	}
+	return g.recording.events.RecordEvent(context.Background(), &mcp.Message{Server: server},
+		"pin", "trusted at first use: "+pinNames(items)+"; "+place+lockDigest, nil)
+}
+
+// pinNames returns the names of the first items for a record.
+func pinNames(items []*pins.Item) string {
 	var names []string
 	for _, i := range items[:min(len(items), maxTrustedNames)] {
 		names = append(names, strings.TrimSpace(string(i.Kind())+" "+
@@ -203,15 +215,13 @@ func (g *gateway) recordTrusted(server string, items []*pins.Item, lockDigest st
 	if more := len(items) - len(names); more > 0 {
 		names = append(names, plural(more, "other"))
 	}
-	return g.recording.events.RecordEvent(context.Background(), &mcp.Message{Server: server},
-		"pin", fmt.Sprintf("trusted at first use: %s; lock file %s", strings.Join(names, ", "),
-			lockDigest), nil)
+	return strings.Join(names, ", ")
 }
 
 // recordNotWritten records that the items of the record before could not be written.
 func (g *gateway) recordNotWritten(server string, err error) error {
 	return g.recording.events.RecordEvent(context.Background(), &mcp.Message{Server: server},
-		"reject", "pin: the trusted items were recorded, but the lock file cannot be written", err)
+		"reject", "pin: the trusted items were recorded, but not stored", err)
 }
 
 // replacePins is called when next is in force: next gets what before has seen since next was
@@ -251,6 +261,7 @@ func describePins(p *pinSet) string {
 	if p.digest != "" {
 		text = "lock file " + p.digest
 	}
+	text += p.gateway.describeSharedPins(p.config)
 	moved := p.guard.Moved()
 	for _, server := range slices.Sorted(maps.Keys(moved)) {
 		text += fmt.Sprintf(", server %s has another %s than approved", server, moved[server])

@@ -50,18 +50,50 @@ type pinDecision struct {
 // recorded.
 type waitingPins struct {
 	store    *pins.WaitingStore
-	log, key string // the audit log, and its key; "" for the default key
+	shared   *pins.Shared // what replicas approve together; nil if the lock file is written
+	log, key string       // the audit log, and its key; "" for the default key
 	// isLocked reports whether what is approved of a server may not be changed.
 	isLocked func(server string) bool
 }
 
-// waitingOf returns what waits for the lock file of a configuration.
-func waitingOf(cfg *config.Config) (*waitingPins, error) {
+// lock returns what is approved.
+func (w *waitingPins) lock() (*pins.Lock, error) {
+	lock, err := pins.Read(w.store.Lock)
+	if err != nil {
+		return nil, err
+	}
+	return w.shared.Effective(lock), nil
+}
+
+// update changes what is approved of a server.
+func (w *waitingPins) update(server string, change func(*pins.Lock) error) error {
+	if w.shared == nil {
+		_, err := pins.Update(w.store.Lock, change)
+		return err
+	}
+	lock, err := pins.Read(w.store.Lock)
+	if err != nil {
+		return err
+	}
+	return w.shared.Update(context.Background(), server, lock.Servers[server],
+		func(approved *pins.Server) (*pins.Server, error) {
+			one := &pins.Lock{Servers: map[string]*pins.Server{}}
+			if approved != nil {
+				one.Servers[server] = approved
+			}
+			err := change(one)
+			return one.Servers[server], err
+		}, nil)
+}
+
+// waitingOf returns what waits for the lock file of a configuration. shared is nil without
+// [shared].
+func waitingOf(cfg *config.Config, shared *pins.Shared) (*waitingPins, error) {
 	store, err := waitingStoreOf(pinsOf(cfg).File)
 	if err != nil {
 		return nil, err
 	}
-	return &waitingPins{store: store, log: cfg.Audit.File, key: cfg.Audit.Key,
+	return &waitingPins{store: store, shared: shared, log: cfg.Audit.File, key: cfg.Audit.Key,
 		isLocked: func(server string) bool { return isLocked(cfg, server) }}, nil
 }
 
@@ -218,10 +250,10 @@ func (w *waitingPins) decide(d *pinDecision, events *pipeline.Pipeline) error {
 	}
 	var err error
 	if d.Approve {
-		_, err = pins.Update(w.store.Lock, change)
-	} else { // the lock file is only read
+		err = w.update(d.Server, change)
+	} else { // what is approved is only read
 		var lock *pins.Lock
-		if lock, err = pins.Read(w.store.Lock); err == nil {
+		if lock, err = w.lock(); err == nil {
 			err = change(lock)
 		}
 	}
@@ -287,7 +319,7 @@ func (s *pinSelection) approve(lock *pins.Lock) {
 
 // forget removes what no longer waits.
 func (w *waitingPins) forget(server string) error {
-	lock, err := pins.Read(w.store.Lock)
+	lock, err := w.lock()
 	if err != nil {
 		return err
 	}
@@ -315,7 +347,7 @@ func (g *gateway) decidePins(d *pinDecision) error {
 		return errors.New("the running Gatekit does not compare with a lock file: its " +
 			"configuration has no [pins]")
 	}
-	w, err := waitingOf(c)
+	w, err := waitingOf(c, g.sharedPins)
 	if err != nil {
 		return err
 	}
@@ -350,6 +382,9 @@ running Gatekit writes it. If none runs, approve writes it itself. Without a rec
 changes. If the server has declared something else since the changes were shown, nothing changes
 either.
 
+If the configuration has [shared], what is approved beside one replica holds at all of them. It is
+stored in the shared state, and the lock file stays as it is. Each replica lists what it has seen.
+
 Gatekit keeps at most 1000 definitions of a server, of at most 256 KiB each. Approve the others with
 gatekit pin.`,
 		Example: `  gatekit pin approve
@@ -372,7 +407,12 @@ The arguments are those of gatekit pin approve. Each decision is a record in the
 		if err != nil && (path != "" || !errors.Is(err, errNoConfig)) {
 			return reportMistakes(cmd, err, false)
 		}
-		targets, err := waitingTargets(cfg)
+		shared, done, err := sharedPinsOf(cmd, path)
+		if err != nil {
+			return err
+		}
+		defer done()
+		targets, err := waitingTargets(cfg, shared)
 		if err != nil {
 			return err
 		}
@@ -401,8 +441,8 @@ type waitingTarget struct {
 }
 
 // waitingTargets returns the servers of a configuration of which something was seen, and after them
-// those of gatekit wrap. cfg may be nil.
-func waitingTargets(cfg *config.Config) (all []waitingTarget, err error) {
+// those of gatekit wrap. cfg may be nil, and shared is nil without [shared].
+func waitingTargets(cfg *config.Config, shared *pins.Shared) (all []waitingTarget, err error) {
 	add := func(w *waitingPins, name string) error {
 		waiting, err := w.store.Read()
 		if err != nil {
@@ -419,7 +459,7 @@ func waitingTargets(cfg *config.Config) (all []waitingTarget, err error) {
 		return nil
 	}
 	if cfg != nil {
-		w, err := waitingOf(cfg)
+		w, err := waitingOf(cfg, shared)
 		if err == nil {
 			err = add(w, "")
 		}
@@ -438,7 +478,7 @@ func waitingTargets(cfg *config.Config) (all []waitingTarget, err error) {
 func listWaiting(cmd *cobra.Command, targets []waitingTarget) error {
 	out, found := cmd.OutOrStdout(), false
 	for _, t := range targets {
-		lock, err := pins.Read(t.pins.store.Lock)
+		lock, err := t.pins.lock()
 		if err != nil {
 			return err
 		}
@@ -466,7 +506,7 @@ func listWaiting(cmd *cobra.Command, targets []waitingTarget) error {
 // ask shows the changes that a decision is about, asks for it, and makes it. The parameter name is
 // the name of the server in commands.
 func (w *waitingPins) ask(cmd *cobra.Command, name string, d *pinDecision, yes bool) error {
-	lock, err := pins.Read(w.store.Lock)
+	lock, err := w.lock()
 	if err != nil {
 		return err
 	}

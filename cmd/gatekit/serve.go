@@ -213,6 +213,7 @@ func (l *listeners) serve(signalled context.Context) error {
 	running.Go(func() { tune(ctx) })
 	running.Go(func() { g.watchStopTriggers(ctx, l.stopSignal) })
 	running.Go(func() { g.watchAllowances(ctx) })
+	running.Go(func() { g.watchSharedPins(ctx) })
 	running.Go(func() {
 		if c.File != "" {
 			g.watch(ctx, l.hangup)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"gatekit/core/config"
+	"gatekit/core/pins"
 	"gatekit/core/shared"
 	"gatekit/policies"
 	"gatekit/transport/valkey"
@@ -47,6 +48,7 @@ func (g *gateway) openShared(ctx context.Context) error {
 	}
 	g.tasks.State, g.memory.Tasks = g.shared, &g.tasks
 	g.openSharedAllowances()
+	g.sharedPins = &pins.Shared{Values: g.shared, Accept: g.recordSharedPins}
 	if lost := g.shared.Lost(); !lost.IsZero() {
 		g.log.Warn("shared state was lost before this start", "at", lost)
 	}

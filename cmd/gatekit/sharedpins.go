@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"gatekit/core/config"
+	"gatekit/core/display"
+	"gatekit/core/mcp"
+	"gatekit/core/pins"
+	"gatekit/core/shared"
+)
+
+// loadSharedPins reads what the replicas approve of the servers of a configuration, and returns the
+// servers of which it is not known. Without [shared], nothing is read.
+func (g *gateway) loadSharedPins(ctx context.Context, c *config.Config) (unread map[string]bool) {
+	if g.sharedPins == nil {
+		return nil
+	}
+	unread = map[string]bool{}
+	for _, s := range c.Servers {
+		if _, err := g.sharedPins.Load(ctx, s.Name); err != nil {
+			unread[s.Name] = true
+			g.log.Error("server held back: it is not known what the replicas approve of it",
+				"server", s.Name, "error", err)
+		}
+	}
+	return unread
+}
+
+// watchSharedPins uses what other replicas approve, until ctx ends.
+func (g *gateway) watchSharedPins(ctx context.Context) {
+	if g.sharedPins == nil {
+		return
+	}
+	tick := time.NewTicker(shared.WatchInterval)
+	defer tick.Stop()
+	failing, isUsed := false, true
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		c := g.activeConfig()
+		if c.Pins == nil {
+			continue
+		}
+		var names []string
+		for _, s := range c.Servers {
+			names = append(names, s.Name)
+		}
+		changed, err := g.sharedPins.Look(ctx, names)
+		if err != nil && !failing && ctx.Err() == nil {
+			g.log.Error("pins of other replicas not read; what was read stays in force", "error",
+				err)
+		}
+		failing = err != nil
+		if isUsed = isUsed && len(changed) == 0; isUsed {
+			continue
+		}
+		if err := g.reloadPins(ctx); err != nil {
+			g.log.Error("pins of other replicas not used", "error", err)
+			continue
+		}
+		isUsed = true
+	}
+}
+
+// recordSharedPins records what another replica has approved, before it is used.
+func (g *gateway) recordSharedPins(server string, o *pins.Overlay, items []*pins.Item) error {
+	reason := "approved at another replica: "
+	if len(items) > 0 {
+		reason += pinNames(items)
+	} else {
+		reason += "the launch " + display.EscapeLine(o.Launch(), maxApprovalReason)
+	}
+	return g.recording.events.RecordEvent(context.Background(), &mcp.Message{Server: server}, "pin",
+		reason+"; shared pins "+o.Digest(), nil)
+}
+
+// describeSharedPins returns a text about what the replicas approve, for the records of starts and
+// reloads.
+func (g *gateway) describeSharedPins(c *config.Config) string {
+	if g.sharedPins == nil {
+		return ""
+	}
+	var text strings.Builder
+	for _, s := range c.Servers {
+		o, err := g.sharedPins.Load(context.Background(), s.Name)
+		if err == nil && o.Digest() != "" {
+			fmt.Fprintf(&text, ", server %s has shared pins %s", s.Name, o.Digest())
+		}
+	}
+	return text.String()
+}
+
+// sharedPinsOf returns what the replicas of the configuration at path approve of its servers, and a
+// function that ends its use. Without [shared], it returns nil.
+func sharedPinsOf(cmd *cobra.Command, path string) (*pins.Shared, func(), error) {
+	sharing, err := openSharing(cmd, path)
+	if err != nil || sharing == nil {
+		return nil, func() {}, err
+	}
+	s := &pins.Shared{Values: sharing.state}
+	for _, server := range sharing.config.Servers {
+		if _, err := s.Load(cmd.Context(), server.Name); err != nil {
+			sharing.close()
+			return nil, nil, fmt.Errorf("read the shared pins of server %q: %w", server.Name, err)
+		}
+	}
+	return s, sharing.close, nil
+}

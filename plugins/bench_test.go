@@ -13,6 +13,7 @@ import (
 
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
+	"gatekit/core/shared"
 	"gatekit/plugins"
 )
 
@@ -133,3 +134,28 @@ func processorTime() (self, children int64) {
 type discardRecorder struct{}
 
 func (discardRecorder) Record(context.Context, pipeline.Outcome) (uint64, error) { return 1, nil }
+
+// BenchmarkSharedState denies a message without and with one call of the state that replicas share,
+// which is in the memory of this process. The difference is the cost of the call.
+func BenchmarkSharedState(b *testing.B) {
+	specs := []plugins.Spec{sharingSpec("a")}
+	host := plugins.New(plugins.Options{BuiltinCommand: []string{os.Args[0], "", "plugin"},
+		BuiltinPlugins: []string{"scripted"},
+		Shared:         &plugins.SharedState{State: &shared.Memory{}}})
+	defer host.Close()
+	set, err := host.Load(b.Context(), specs)
+	if err != nil {
+		b.Fatal(err)
+	}
+	p := pipeline.New(discardRecorder{}, pipeline.Options{}, set.Stages(specs)...)
+	for name, do := range map[string]string{"without": "show", "with": "open"} {
+		m := stateCall(`{"do":"` + do + `","name":"x"}`)
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if _, err := p.Pass(b.Context(), m); err == nil {
+					b.Fatal("the message was not denied")
+				}
+			}
+		})
+	}
+}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gatekit/core/mcp"
+	"gatekit/core/shared"
 	"gatekit/plugins"
 	"gatekit/transport/sandbox"
 )
@@ -237,5 +238,26 @@ func TestPluginDoesNotStartWithoutWhatItsSandboxGrants(t *testing.T) {
 	_, err := newHost(t, plugins.Options{}).Load(t.Context(), []plugins.Spec{spec})
 	if err == nil || !strings.Contains(err.Error(), "the sandbox grants /does/not/exist") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A confined plugin cannot connect to anything, and calls the state that replicas share all the
+// same.
+func TestConfinedPluginsCallTheSharedState(t *testing.T) {
+	requireLandlock(t)
+	shares, tries := sharingSpec("a"), builtinSpec("a", `{}`)
+	shares.Sandbox.Level, tries.Sandbox.Level = sandbox.Strict, sandbox.Strict
+	state := &plugins.SharedState{State: &shared.Memory{}}
+	h := startHostWith(t, state, shares)
+	for range 3 {
+		h.wantReason("rate", ":-1 false 0s")
+	}
+	h.wantReason("rate", ":0 false 30m0s")
+	h.load(tries) // in the same process
+	place := newHostilePlace(t)
+	for _, address := range []string{"tcp " + place.tcp, "unix " + place.unixSocket} {
+		if refused(t, h, "connect", address) == "" {
+			t.Errorf("the process can connect to %s", address)
+		}
 	}
 }

@@ -26,6 +26,9 @@ type Options struct {
 	Log       *slog.Logger
 	// Overflow is a folder for lines of stderr that are too many for the log; "" drops them.
 	Overflow string
+	// Shared lets built-in plugins that can do so count together with other replicas; nil lets each
+	// plugin count by itself.
+	Shared *SharedState
 	// Event is called when a plugin is lost or restarted. The audit log records these events.
 	Event func(plugin, action, reason string, err error)
 }

@@ -109,6 +109,12 @@ func builtinSpec(name, config string) plugins.Spec {
 // startHost returns a host that runs specs, and closes it when the test ends.
 func startHost(t *testing.T, specs ...plugins.Spec) *testHost {
 	t.Helper()
+	return startHostWith(t, nil, specs...)
+}
+
+// startHostWith is startHost with a state that replicas share, unless it is nil.
+func startHostWith(t *testing.T, state *plugins.SharedState, specs ...plugins.Spec) *testHost {
+	t.Helper()
 	h := &testHost{t: t, record: &recorder{}, dir: socketDir(t)}
 	h.host = plugins.New(plugins.Options{
 		Log:            slog.New(slog.NewTextHandler(&h.log, nil)),
@@ -116,6 +122,7 @@ func startHost(t *testing.T, specs ...plugins.Spec) *testHost {
 		BuiltinPlugins: []string{"scripted"},
 		Dir:            h.dir,
 		MaxMemory:      256 << 20,
+		Shared:         state,
 		Event: func(plugin, action, reason string, err error) {
 			h.mu.Lock()
 			defer h.mu.Unlock()

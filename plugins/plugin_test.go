@@ -258,10 +258,13 @@ func attempt(name, target string) error {
 func servePlugins() {
 	fmt.Fprintln(os.Stderr, "hello \x1b[31mred")
 	if len(os.Args) < 3 || os.Args[2] == "scripted" {
-		sdk.Serve(scripted("scripted"), scripted("second"), counting())
+		sdk.Serve(scripted("scripted"), scripted("second"), counting(), sharing())
 		return
 	}
 	switch os.Args[2] {
+	case "sharing":
+		sdk.Serve(sharing())
+		return
 	case "counting":
 		serveCounting()
 		return

@@ -76,6 +76,7 @@ type pluginProcess struct {
 	// unanswered is the number of requests in flight, and of requests that were lost.
 	unanswered atomic.Int64
 	kept       *keptVerdicts
+	state      *stateServer // nil if no stage may call the state that replicas share
 
 	mu       sync.Mutex // guards stageIDs
 	stageIDs map[*Stage]uint32
@@ -150,6 +151,9 @@ func (h *Host) startProcess(ctx context.Context, s Spec) (_ *pluginProcess, err 
 	}
 	if p.streams, err = p.newStreams(described.SocketToken, h.options.MaxMessage); err != nil {
 		return nil, err
+	}
+	if h.options.Shared != nil && s.Use != "" && len(described.SocketToken) > 0 {
+		p.state = newStateServer(*h.options.Shared)
 	}
 	go p.watchMemory(h.options.MaxMemory)
 	return p, nil
@@ -305,20 +309,29 @@ func (p *pluginProcess) configure(ctx context.Context, s *Stage) (*pb.ConfigureR
 		Schema: offer.Schema}).Check(s.spec.Config); err != nil {
 		return nil, fmt.Errorf("config: %w", err)
 	}
-	declared, err := p.service.Configure(ctx, &pb.ConfigureRequest{Plugin: name,
-		Config: s.spec.Config})
+	request := &pb.ConfigureRequest{Plugin: name, Config: s.spec.Config}
+	if p.state != nil && offer.SharedState {
+		if err := p.state.open(p.control); err != nil {
+			return nil, err
+		}
+		request.SharedState = &pb.SharedState{Replicas: uint32(p.state.shared.Replicas)}
+	}
+	declared, err := p.service.Configure(ctx, request)
 	switch {
 	case err != nil:
 		return nil, withoutStatus(err)
 	case declared.Stage == 0:
 		return nil, errors.New("the plugin returned no stage for its configuration")
 	}
+	if request.SharedState != nil {
+		p.state.add(declared.Stage, s)
+	}
 	p.mu.Lock()
 	previous := p.stageIDs[s] // set if a restart has made the stage at the same time
 	p.stageIDs[s] = declared.Stage
 	p.mu.Unlock()
 	if previous != 0 {
-		p.service.Close(ctx, &pb.CloseRequest{Stage: previous})
+		p.closeStageID(ctx, previous)
 	}
 	return declared, nil
 }
@@ -363,7 +376,15 @@ func (p *pluginProcess) closeStage(s *Stage, timeout time.Duration) {
 	if ok {
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
-		p.service.Close(ctx, &pb.CloseRequest{Stage: id})
+		p.closeStageID(ctx, id)
+	}
+}
+
+// closeStageID closes the stage with the given number in the process.
+func (p *pluginProcess) closeStageID(ctx context.Context, id uint32) {
+	p.service.Close(ctx, &pb.CloseRequest{Stage: id})
+	if p.state != nil {
+		p.state.remove(id)
 	}
 }
 
@@ -391,6 +412,9 @@ func (p *pluginProcess) close() {
 	}
 	if p.control != nil {
 		p.control.Close()
+	}
+	if p.state != nil {
+		p.state.close()
 	}
 	if p.output != nil {
 		p.output.Close()

@@ -6,7 +6,7 @@
 // adds is therefore unknown, and denies.
 //
 // codec.go has the gRPC codec of both sides, encode.go the encoding of requests for sockets,
-// convert.go the conversions, and bytelimit.go the limit for large messages.
+// convert.go and state.go the conversions, and bytelimit.go the limit for large messages.
 //
 //go:generate go run github.com/bufbuild/buf/cmd/buf@v1.59.0 generate
 package proto

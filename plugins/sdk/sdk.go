@@ -28,6 +28,9 @@ type Plugin struct {
 	// Stateful is set if a stage remembers messages, so that it may return another verdict when the
 	// same message comes again.
 	Stateful bool
+	// SharedState is set if stages implement StageWithSharedState. A stage then counts together
+	// with the same stage of other replicas, if Gatekit lets it.
+	SharedState bool
 	// SelfTest returns a message on which a stage with this configuration must act. `gatekit check`
 	// runs the self-test. SelfTest may be nil, and may return nil.
 	SelfTest func(config []byte) *SelfTest

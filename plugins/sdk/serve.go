@@ -34,6 +34,7 @@ func Serve(plugins ...Plugin) {
 	served := newServer(plugins)
 	if sockets := socket.Inherited(); sockets != nil {
 		served.socketToken = sockets.Token()
+		sockets.OnServed(served.state.add)
 		go served.serveSockets(sockets)
 	}
 	plugin.Serve(&plugin.ServeConfig{
@@ -76,7 +77,7 @@ func NewServer(plugins ...Plugin) pb.PluginServer { return newServer(plugins) }
 
 func newServer(plugins []Plugin) *server {
 	return &server{plugins: plugins, stages: map[uint32]stageInUse{},
-		large: proto.NewByteLimit(largeBytes)}
+		large: proto.NewByteLimit(largeBytes), state: newStateConns()}
 }
 
 // largeBytes is how many bytes of large messages are inspected at a time. The host has a limit,
@@ -91,6 +92,7 @@ type server struct {
 	large   proto.ByteLimit
 	// socketToken is the token of the control socket; nil if the process has none.
 	socketToken []byte
+	state       stateConns
 
 	mu     sync.Mutex // guards the fields below
 	lastID uint32
@@ -111,7 +113,7 @@ func (s *server) Describe(context.Context, *pb.DescribeRequest) (*pb.DescribeRes
 	r := pb.DescribeResponse{SocketToken: s.socketToken}
 	for _, p := range s.plugins {
 		r.Plugins = append(r.Plugins, &pb.Description{Name: p.Name, Version: p.Version, Doc: p.Doc,
-			Schema: p.Schema})
+			Schema: p.Schema, SharedState: p.SharedState})
 	}
 	return &r, nil
 }
@@ -172,6 +174,9 @@ func (s *server) Configure(_ context.Context,
 		return nil, status.Errorf(codes.ResourceExhausted, "all %d stages are in use", maxStages)
 	}
 	s.lastID++
+	if u, ok := stage.(StageWithSharedState); ok && r.SharedState != nil {
+		u.UseSharedState(SharedState{stageState{s.state, s.lastID}, int(r.SharedState.Replicas)})
+	}
 	s.stages[s.lastID] = stageInUse{p.Name, stage}
 	response.Stage = s.lastID
 	return response, nil

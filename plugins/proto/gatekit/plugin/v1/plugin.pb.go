@@ -185,6 +185,65 @@ func (Action) EnumDescriptor() ([]byte, []int) {
 	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{2}
 }
 
+// StateOutcome is the result of a StateRequest. Values that are not listed mean UNAVAILABLE.
+type StateOutcome int32
+
+const (
+	StateOutcome_STATE_OUTCOME_UNAVAILABLE StateOutcome = 0 // it may have been carried out or not
+	StateOutcome_STATE_OUTCOME_DONE        StateOutcome = 1
+	StateOutcome_STATE_OUTCOME_REFUSED     StateOutcome = 2 // a limit refused the admission, which counted nowhere
+	StateOutcome_STATE_OUTCOME_LOST        StateOutcome = 3 // the state has forgotten something; nothing was done
+	StateOutcome_STATE_OUTCOME_FULL        StateOutcome = 4 // a bound is reached; nothing was done
+	StateOutcome_STATE_OUTCOME_INVALID     StateOutcome = 5 // the request is wrong; nothing was done
+)
+
+// Enum value maps for StateOutcome.
+var (
+	StateOutcome_name = map[int32]string{
+		0: "STATE_OUTCOME_UNAVAILABLE",
+		1: "STATE_OUTCOME_DONE",
+		2: "STATE_OUTCOME_REFUSED",
+		3: "STATE_OUTCOME_LOST",
+		4: "STATE_OUTCOME_FULL",
+		5: "STATE_OUTCOME_INVALID",
+	}
+	StateOutcome_value = map[string]int32{
+		"STATE_OUTCOME_UNAVAILABLE": 0,
+		"STATE_OUTCOME_DONE":        1,
+		"STATE_OUTCOME_REFUSED":     2,
+		"STATE_OUTCOME_LOST":        3,
+		"STATE_OUTCOME_FULL":        4,
+		"STATE_OUTCOME_INVALID":     5,
+	}
+)
+
+func (x StateOutcome) Enum() *StateOutcome {
+	p := new(StateOutcome)
+	*p = x
+	return p
+}
+
+func (x StateOutcome) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (StateOutcome) Descriptor() protoreflect.EnumDescriptor {
+	return file_gatekit_plugin_v1_plugin_proto_enumTypes[3].Descriptor()
+}
+
+func (StateOutcome) Type() protoreflect.EnumType {
+	return &file_gatekit_plugin_v1_plugin_proto_enumTypes[3]
+}
+
+func (x StateOutcome) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use StateOutcome.Descriptor instead.
+func (StateOutcome) EnumDescriptor() ([]byte, []int) {
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{3}
+}
+
 type DescribeRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -283,7 +342,10 @@ type Description struct {
 	Doc     string                 `protobuf:"bytes,3,opt,name=doc,proto3" json:"doc,omitempty"` // one line
 	// JSON Schema (2020-12) of the plugin's configuration, which is an object; empty if the plugin
 	// takes no configuration.
-	Schema        []byte `protobuf:"bytes,4,opt,name=schema,proto3" json:"schema,omitempty"`
+	Schema []byte `protobuf:"bytes,4,opt,name=schema,proto3" json:"schema,omitempty"`
+	// Set if the plugin's stages can count in the state that replicas share. Gatekit gives this
+	// state to its own plugins only.
+	SharedState   bool `protobuf:"varint,5,opt,name=shared_state,json=sharedState,proto3" json:"shared_state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -346,10 +408,19 @@ func (x *Description) GetSchema() []byte {
 	return nil
 }
 
+func (x *Description) GetSharedState() bool {
+	if x != nil {
+		return x.SharedState
+	}
+	return false
+}
+
 type ConfigureRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Plugin        string                 `protobuf:"bytes,1,opt,name=plugin,proto3" json:"plugin,omitempty"` // name of the plugin; empty if the process offers only one
-	Config        []byte                 `protobuf:"bytes,2,opt,name=config,proto3" json:"config,omitempty"` // a JSON object
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Plugin string                 `protobuf:"bytes,1,opt,name=plugin,proto3" json:"plugin,omitempty"` // name of the plugin; empty if the process offers only one
+	Config []byte                 `protobuf:"bytes,2,opt,name=config,proto3" json:"config,omitempty"` // a JSON object
+	// Set if the stage counts in the state that replicas share; absent if it counts by itself.
+	SharedState   *SharedState `protobuf:"bytes,3,opt,name=shared_state,json=sharedState,proto3" json:"shared_state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -394,6 +465,13 @@ func (x *ConfigureRequest) GetPlugin() string {
 func (x *ConfigureRequest) GetConfig() []byte {
 	if x != nil {
 		return x.Config
+	}
+	return nil
+}
+
+func (x *ConfigureRequest) GetSharedState() *SharedState {
+	if x != nil {
+		return x.SharedState
 	}
 	return nil
 }
@@ -1355,6 +1433,488 @@ func (x *Finding) GetPointer() string {
 	return ""
 }
 
+// SharedState tells a stage how it uses the state that replicas share. The stage sends
+// StateRequests over sockets that Gatekit passes to the process; see package plugins/proto/socket.
+type SharedState struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By how many the stage divides its limits while the state is not available. If it is 0, the
+	// stage denies what it cannot count.
+	Replicas      uint32 `protobuf:"varint,1,opt,name=replicas,proto3" json:"replicas,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SharedState) Reset() {
+	*x = SharedState{}
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SharedState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SharedState) ProtoMessage() {}
+
+func (x *SharedState) ProtoReflect() protoreflect.Message {
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SharedState.ProtoReflect.Descriptor instead.
+func (*SharedState) Descriptor() ([]byte, []int) {
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *SharedState) GetReplicas() uint32 {
+	if x != nil {
+		return x.Replicas
+	}
+	return 0
+}
+
+// StateRequest is a call of a stage to the state that replicas share: one method of
+// core/shared.Admitter. A plugin has its own names in this state.
+type StateRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Stage uint32                 `protobuf:"varint,1,opt,name=stage,proto3" json:"stage,omitempty"` // number of the stage
+	// Types that are valid to be assigned to Call:
+	//
+	//	*StateRequest_Admit
+	//	*StateRequest_Renew
+	//	*StateRequest_Release
+	Call          isStateRequest_Call `protobuf_oneof:"call"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StateRequest) Reset() {
+	*x = StateRequest{}
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StateRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StateRequest) ProtoMessage() {}
+
+func (x *StateRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StateRequest.ProtoReflect.Descriptor instead.
+func (*StateRequest) Descriptor() ([]byte, []int) {
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *StateRequest) GetStage() uint32 {
+	if x != nil {
+		return x.Stage
+	}
+	return 0
+}
+
+func (x *StateRequest) GetCall() isStateRequest_Call {
+	if x != nil {
+		return x.Call
+	}
+	return nil
+}
+
+func (x *StateRequest) GetAdmit() *StateAdmission {
+	if x != nil {
+		if x, ok := x.Call.(*StateRequest_Admit); ok {
+			return x.Admit
+		}
+	}
+	return nil
+}
+
+func (x *StateRequest) GetRenew() *StateLease {
+	if x != nil {
+		if x, ok := x.Call.(*StateRequest_Renew); ok {
+			return x.Renew
+		}
+	}
+	return nil
+}
+
+func (x *StateRequest) GetRelease() *StateLease {
+	if x != nil {
+		if x, ok := x.Call.(*StateRequest_Release); ok {
+			return x.Release
+		}
+	}
+	return nil
+}
+
+type isStateRequest_Call interface {
+	isStateRequest_Call()
+}
+
+type StateRequest_Admit struct {
+	Admit *StateAdmission `protobuf:"bytes,2,opt,name=admit,proto3,oneof"`
+}
+
+type StateRequest_Renew struct {
+	Renew *StateLease `protobuf:"bytes,3,opt,name=renew,proto3,oneof"`
+}
+
+type StateRequest_Release struct {
+	Release *StateLease `protobuf:"bytes,4,opt,name=release,proto3,oneof"`
+}
+
+func (*StateRequest_Admit) isStateRequest_Call() {}
+
+func (*StateRequest_Renew) isStateRequest_Call() {}
+
+func (*StateRequest_Release) isStateRequest_Call() {}
+
+// StateAdmission is something that happens once, and is counted in several limits.
+type StateAdmission struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Limits        []*StateLimit          `protobuf:"bytes,1,rep,name=limits,proto3" json:"limits,omitempty"`
+	Lease         []byte                 `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"` // name of what is open from now on; needed if a limit has concurrent
+	Ttl           int64                  `protobuf:"varint,3,opt,name=ttl,proto3" json:"ttl,omitempty"`    // milliseconds after which the lease ends
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StateAdmission) Reset() {
+	*x = StateAdmission{}
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StateAdmission) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StateAdmission) ProtoMessage() {}
+
+func (x *StateAdmission) ProtoReflect() protoreflect.Message {
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StateAdmission.ProtoReflect.Descriptor instead.
+func (*StateAdmission) Descriptor() ([]byte, []int) {
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *StateAdmission) GetLimits() []*StateLimit {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+func (x *StateAdmission) GetLease() []byte {
+	if x != nil {
+		return x.Lease
+	}
+	return nil
+}
+
+func (x *StateAdmission) GetTtl() int64 {
+	if x != nil {
+		return x.Ttl
+	}
+	return 0
+}
+
+// StateLimit is a limit: rate per time in the long run, burst at once, and concurrent leases.
+type StateLimit struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           *StateKey              `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Rate          int64                  `protobuf:"varint,2,opt,name=rate,proto3" json:"rate,omitempty"` // 0: no rate
+	Per           int64                  `protobuf:"varint,3,opt,name=per,proto3" json:"per,omitempty"`   // milliseconds
+	Burst         int64                  `protobuf:"varint,4,opt,name=burst,proto3" json:"burst,omitempty"`
+	Concurrent    int64                  `protobuf:"varint,5,opt,name=concurrent,proto3" json:"concurrent,omitempty"` // 0: leases do not count
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StateLimit) Reset() {
+	*x = StateLimit{}
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StateLimit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StateLimit) ProtoMessage() {}
+
+func (x *StateLimit) ProtoReflect() protoreflect.Message {
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StateLimit.ProtoReflect.Descriptor instead.
+func (*StateLimit) Descriptor() ([]byte, []int) {
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *StateLimit) GetKey() *StateKey {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *StateLimit) GetRate() int64 {
+	if x != nil {
+		return x.Rate
+	}
+	return 0
+}
+
+func (x *StateLimit) GetPer() int64 {
+	if x != nil {
+		return x.Per
+	}
+	return 0
+}
+
+func (x *StateLimit) GetBurst() int64 {
+	if x != nil {
+		return x.Burst
+	}
+	return 0
+}
+
+func (x *StateLimit) GetConcurrent() int64 {
+	if x != nil {
+		return x.Concurrent
+	}
+	return 0
+}
+
+type StateKey struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Principal     []byte                 `protobuf:"bytes,1,opt,name=principal,proto3" json:"principal,omitempty"`
+	Name          []byte                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StateKey) Reset() {
+	*x = StateKey{}
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StateKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StateKey) ProtoMessage() {}
+
+func (x *StateKey) ProtoReflect() protoreflect.Message {
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StateKey.ProtoReflect.Descriptor instead.
+func (*StateKey) Descriptor() ([]byte, []int) {
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *StateKey) GetPrincipal() []byte {
+	if x != nil {
+		return x.Principal
+	}
+	return nil
+}
+
+func (x *StateKey) GetName() []byte {
+	if x != nil {
+		return x.Name
+	}
+	return nil
+}
+
+type StateLease struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          []byte                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Keys          []*StateKey            `protobuf:"bytes,2,rep,name=keys,proto3" json:"keys,omitempty"` // of the limits with concurrent
+	Ttl           int64                  `protobuf:"varint,3,opt,name=ttl,proto3" json:"ttl,omitempty"`  // milliseconds, for renew
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StateLease) Reset() {
+	*x = StateLease{}
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StateLease) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StateLease) ProtoMessage() {}
+
+func (x *StateLease) ProtoReflect() protoreflect.Message {
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StateLease.ProtoReflect.Descriptor instead.
+func (*StateLease) Descriptor() ([]byte, []int) {
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *StateLease) GetName() []byte {
+	if x != nil {
+		return x.Name
+	}
+	return nil
+}
+
+func (x *StateLease) GetKeys() []*StateKey {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *StateLease) GetTtl() int64 {
+	if x != nil {
+		return x.Ttl
+	}
+	return 0
+}
+
+type StateResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Outcome       StateOutcome           `protobuf:"varint,1,opt,name=outcome,proto3,enum=gatekit.plugin.v1.StateOutcome" json:"outcome,omitempty"`
+	Error         string                 `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`                              // for FULL and INVALID
+	Refused       uint32                 `protobuf:"varint,3,opt,name=refused,proto3" json:"refused,omitempty"`                         // for REFUSED: index of the limit
+	TooMany       bool                   `protobuf:"varint,4,opt,name=too_many,json=tooMany,proto3" json:"too_many,omitempty"`          // for REFUSED: because of concurrent
+	RetryAfter    int64                  `protobuf:"varint,5,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"` // for REFUSED: microseconds
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StateResponse) Reset() {
+	*x = StateResponse{}
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StateResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StateResponse) ProtoMessage() {}
+
+func (x *StateResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StateResponse.ProtoReflect.Descriptor instead.
+func (*StateResponse) Descriptor() ([]byte, []int) {
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *StateResponse) GetOutcome() StateOutcome {
+	if x != nil {
+		return x.Outcome
+	}
+	return StateOutcome_STATE_OUTCOME_UNAVAILABLE
+}
+
+func (x *StateResponse) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *StateResponse) GetRefused() uint32 {
+	if x != nil {
+		return x.Refused
+	}
+	return 0
+}
+
+func (x *StateResponse) GetTooMany() bool {
+	if x != nil {
+		return x.TooMany
+	}
+	return false
+}
+
+func (x *StateResponse) GetRetryAfter() int64 {
+	if x != nil {
+		return x.RetryAfter
+	}
+	return 0
+}
+
 type CloseRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Stage         uint32                 `protobuf:"varint,1,opt,name=stage,proto3" json:"stage,omitempty"`
@@ -1364,7 +1924,7 @@ type CloseRequest struct {
 
 func (x *CloseRequest) Reset() {
 	*x = CloseRequest{}
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[18]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1376,7 +1936,7 @@ func (x *CloseRequest) String() string {
 func (*CloseRequest) ProtoMessage() {}
 
 func (x *CloseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[18]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1389,7 +1949,7 @@ func (x *CloseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseRequest.ProtoReflect.Descriptor instead.
 func (*CloseRequest) Descriptor() ([]byte, []int) {
-	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{18}
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CloseRequest) GetStage() uint32 {
@@ -1407,7 +1967,7 @@ type CloseResponse struct {
 
 func (x *CloseResponse) Reset() {
 	*x = CloseResponse{}
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[19]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1419,7 +1979,7 @@ func (x *CloseResponse) String() string {
 func (*CloseResponse) ProtoMessage() {}
 
 func (x *CloseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[19]
+	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1432,7 +1992,7 @@ func (x *CloseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseResponse.ProtoReflect.Descriptor instead.
 func (*CloseResponse) Descriptor() ([]byte, []int) {
-	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{19}
+	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{26}
 }
 
 var File_gatekit_plugin_v1_plugin_proto protoreflect.FileDescriptor
@@ -1443,15 +2003,17 @@ const file_gatekit_plugin_v1_plugin_proto_rawDesc = "" +
 	"\x0fDescribeRequest\"o\n" +
 	"\x10DescribeResponse\x128\n" +
 	"\aplugins\x18\x01 \x03(\v2\x1e.gatekit.plugin.v1.DescriptionR\aplugins\x12!\n" +
-	"\fsocket_token\x18\x02 \x01(\fR\vsocketToken\"e\n" +
+	"\fsocket_token\x18\x02 \x01(\fR\vsocketToken\"\x88\x01\n" +
 	"\vDescription\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x10\n" +
 	"\x03doc\x18\x03 \x01(\tR\x03doc\x12\x16\n" +
-	"\x06schema\x18\x04 \x01(\fR\x06schema\"B\n" +
+	"\x06schema\x18\x04 \x01(\fR\x06schema\x12!\n" +
+	"\fshared_state\x18\x05 \x01(\bR\vsharedState\"\x85\x01\n" +
 	"\x10ConfigureRequest\x12\x16\n" +
 	"\x06plugin\x18\x01 \x01(\tR\x06plugin\x12\x16\n" +
-	"\x06config\x18\x02 \x01(\fR\x06config\"\xd8\x02\n" +
+	"\x06config\x18\x02 \x01(\fR\x06config\x12A\n" +
+	"\fshared_state\x18\x03 \x01(\v2\x1e.gatekit.plugin.v1.SharedStateR\vsharedState\"\xd8\x02\n" +
 	"\x11ConfigureResponse\x12\x14\n" +
 	"\x05stage\x18\x01 \x01(\rR\x05stage\x12.\n" +
 	"\x05wants\x18\x02 \x01(\v2\x18.gatekit.plugin.v1.WantsR\x05wants\x12.\n" +
@@ -1534,7 +2096,43 @@ const file_gatekit_plugin_v1_plugin_proto_rawDesc = "" +
 	"\x06_value\"7\n" +
 	"\aFinding\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x18\n" +
-	"\apointer\x18\x02 \x01(\tR\apointer\"$\n" +
+	"\apointer\x18\x02 \x01(\tR\apointer\")\n" +
+	"\vSharedState\x12\x1a\n" +
+	"\breplicas\x18\x01 \x01(\rR\breplicas\"\xd9\x01\n" +
+	"\fStateRequest\x12\x14\n" +
+	"\x05stage\x18\x01 \x01(\rR\x05stage\x129\n" +
+	"\x05admit\x18\x02 \x01(\v2!.gatekit.plugin.v1.StateAdmissionH\x00R\x05admit\x125\n" +
+	"\x05renew\x18\x03 \x01(\v2\x1d.gatekit.plugin.v1.StateLeaseH\x00R\x05renew\x129\n" +
+	"\arelease\x18\x04 \x01(\v2\x1d.gatekit.plugin.v1.StateLeaseH\x00R\areleaseB\x06\n" +
+	"\x04call\"o\n" +
+	"\x0eStateAdmission\x125\n" +
+	"\x06limits\x18\x01 \x03(\v2\x1d.gatekit.plugin.v1.StateLimitR\x06limits\x12\x14\n" +
+	"\x05lease\x18\x02 \x01(\fR\x05lease\x12\x10\n" +
+	"\x03ttl\x18\x03 \x01(\x03R\x03ttl\"\x97\x01\n" +
+	"\n" +
+	"StateLimit\x12-\n" +
+	"\x03key\x18\x01 \x01(\v2\x1b.gatekit.plugin.v1.StateKeyR\x03key\x12\x12\n" +
+	"\x04rate\x18\x02 \x01(\x03R\x04rate\x12\x10\n" +
+	"\x03per\x18\x03 \x01(\x03R\x03per\x12\x14\n" +
+	"\x05burst\x18\x04 \x01(\x03R\x05burst\x12\x1e\n" +
+	"\n" +
+	"concurrent\x18\x05 \x01(\x03R\n" +
+	"concurrent\"<\n" +
+	"\bStateKey\x12\x1c\n" +
+	"\tprincipal\x18\x01 \x01(\fR\tprincipal\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\fR\x04name\"c\n" +
+	"\n" +
+	"StateLease\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\fR\x04name\x12/\n" +
+	"\x04keys\x18\x02 \x03(\v2\x1b.gatekit.plugin.v1.StateKeyR\x04keys\x12\x10\n" +
+	"\x03ttl\x18\x03 \x01(\x03R\x03ttl\"\xb6\x01\n" +
+	"\rStateResponse\x129\n" +
+	"\aoutcome\x18\x01 \x01(\x0e2\x1f.gatekit.plugin.v1.StateOutcomeR\aoutcome\x12\x14\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error\x12\x18\n" +
+	"\arefused\x18\x03 \x01(\rR\arefused\x12\x19\n" +
+	"\btoo_many\x18\x04 \x01(\bR\atooMany\x12\x1f\n" +
+	"\vretry_after\x18\x05 \x01(\x03R\n" +
+	"retryAfter\"$\n" +
 	"\fCloseRequest\x12\x14\n" +
 	"\x05stage\x18\x01 \x01(\rR\x05stage\"\x0f\n" +
 	"\rCloseResponse*h\n" +
@@ -1553,7 +2151,14 @@ const file_gatekit_plugin_v1_plugin_proto_rawDesc = "" +
 	"\vACTION_DENY\x10\x00\x12\x10\n" +
 	"\fACTION_ALLOW\x10\x01\x12\x11\n" +
 	"\rACTION_MODIFY\x10\x02\x12\x11\n" +
-	"\rACTION_ANSWER\x10\x032\xd7\x02\n" +
+	"\rACTION_ANSWER\x10\x03*\xab\x01\n" +
+	"\fStateOutcome\x12\x1d\n" +
+	"\x19STATE_OUTCOME_UNAVAILABLE\x10\x00\x12\x16\n" +
+	"\x12STATE_OUTCOME_DONE\x10\x01\x12\x19\n" +
+	"\x15STATE_OUTCOME_REFUSED\x10\x02\x12\x16\n" +
+	"\x12STATE_OUTCOME_LOST\x10\x03\x12\x16\n" +
+	"\x12STATE_OUTCOME_FULL\x10\x04\x12\x19\n" +
+	"\x15STATE_OUTCOME_INVALID\x10\x052\xd7\x02\n" +
 	"\x06Plugin\x12S\n" +
 	"\bDescribe\x12\".gatekit.plugin.v1.DescribeRequest\x1a#.gatekit.plugin.v1.DescribeResponse\x12V\n" +
 	"\tConfigure\x12#.gatekit.plugin.v1.ConfigureRequest\x1a$.gatekit.plugin.v1.ConfigureResponse\x12T\n" +
@@ -1572,73 +2177,89 @@ func file_gatekit_plugin_v1_plugin_proto_rawDescGZIP() []byte {
 	return file_gatekit_plugin_v1_plugin_proto_rawDescData
 }
 
-var file_gatekit_plugin_v1_plugin_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_gatekit_plugin_v1_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_gatekit_plugin_v1_plugin_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_gatekit_plugin_v1_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_gatekit_plugin_v1_plugin_proto_goTypes = []any{
 	(Kind)(0),                 // 0: gatekit.plugin.v1.Kind
 	(Direction)(0),            // 1: gatekit.plugin.v1.Direction
 	(Action)(0),               // 2: gatekit.plugin.v1.Action
-	(*DescribeRequest)(nil),   // 3: gatekit.plugin.v1.DescribeRequest
-	(*DescribeResponse)(nil),  // 4: gatekit.plugin.v1.DescribeResponse
-	(*Description)(nil),       // 5: gatekit.plugin.v1.Description
-	(*ConfigureRequest)(nil),  // 6: gatekit.plugin.v1.ConfigureRequest
-	(*ConfigureResponse)(nil), // 7: gatekit.plugin.v1.ConfigureResponse
-	(*Reuse)(nil),             // 8: gatekit.plugin.v1.Reuse
-	(*Restore)(nil),           // 9: gatekit.plugin.v1.Restore
-	(*Renames)(nil),           // 10: gatekit.plugin.v1.Renames
-	(*Wants)(nil),             // 11: gatekit.plugin.v1.Wants
-	(*Needs)(nil),             // 12: gatekit.plugin.v1.Needs
-	(*Canary)(nil),            // 13: gatekit.plugin.v1.Canary
-	(*Message)(nil),           // 14: gatekit.plugin.v1.Message
-	(*InspectRequest)(nil),    // 15: gatekit.plugin.v1.InspectRequest
-	(*InspectResponse)(nil),   // 16: gatekit.plugin.v1.InspectResponse
-	(*Verdict)(nil),           // 17: gatekit.plugin.v1.Verdict
-	(*Redacted)(nil),          // 18: gatekit.plugin.v1.Redacted
-	(*Edit)(nil),              // 19: gatekit.plugin.v1.Edit
-	(*Finding)(nil),           // 20: gatekit.plugin.v1.Finding
-	(*CloseRequest)(nil),      // 21: gatekit.plugin.v1.CloseRequest
-	(*CloseResponse)(nil),     // 22: gatekit.plugin.v1.CloseResponse
-	nil,                       // 23: gatekit.plugin.v1.Renames.ToolsEntry
-	nil,                       // 24: gatekit.plugin.v1.Renames.PromptsEntry
-	nil,                       // 25: gatekit.plugin.v1.Wants.OnlyEntry
+	(StateOutcome)(0),         // 3: gatekit.plugin.v1.StateOutcome
+	(*DescribeRequest)(nil),   // 4: gatekit.plugin.v1.DescribeRequest
+	(*DescribeResponse)(nil),  // 5: gatekit.plugin.v1.DescribeResponse
+	(*Description)(nil),       // 6: gatekit.plugin.v1.Description
+	(*ConfigureRequest)(nil),  // 7: gatekit.plugin.v1.ConfigureRequest
+	(*ConfigureResponse)(nil), // 8: gatekit.plugin.v1.ConfigureResponse
+	(*Reuse)(nil),             // 9: gatekit.plugin.v1.Reuse
+	(*Restore)(nil),           // 10: gatekit.plugin.v1.Restore
+	(*Renames)(nil),           // 11: gatekit.plugin.v1.Renames
+	(*Wants)(nil),             // 12: gatekit.plugin.v1.Wants
+	(*Needs)(nil),             // 13: gatekit.plugin.v1.Needs
+	(*Canary)(nil),            // 14: gatekit.plugin.v1.Canary
+	(*Message)(nil),           // 15: gatekit.plugin.v1.Message
+	(*InspectRequest)(nil),    // 16: gatekit.plugin.v1.InspectRequest
+	(*InspectResponse)(nil),   // 17: gatekit.plugin.v1.InspectResponse
+	(*Verdict)(nil),           // 18: gatekit.plugin.v1.Verdict
+	(*Redacted)(nil),          // 19: gatekit.plugin.v1.Redacted
+	(*Edit)(nil),              // 20: gatekit.plugin.v1.Edit
+	(*Finding)(nil),           // 21: gatekit.plugin.v1.Finding
+	(*SharedState)(nil),       // 22: gatekit.plugin.v1.SharedState
+	(*StateRequest)(nil),      // 23: gatekit.plugin.v1.StateRequest
+	(*StateAdmission)(nil),    // 24: gatekit.plugin.v1.StateAdmission
+	(*StateLimit)(nil),        // 25: gatekit.plugin.v1.StateLimit
+	(*StateKey)(nil),          // 26: gatekit.plugin.v1.StateKey
+	(*StateLease)(nil),        // 27: gatekit.plugin.v1.StateLease
+	(*StateResponse)(nil),     // 28: gatekit.plugin.v1.StateResponse
+	(*CloseRequest)(nil),      // 29: gatekit.plugin.v1.CloseRequest
+	(*CloseResponse)(nil),     // 30: gatekit.plugin.v1.CloseResponse
+	nil,                       // 31: gatekit.plugin.v1.Renames.ToolsEntry
+	nil,                       // 32: gatekit.plugin.v1.Renames.PromptsEntry
+	nil,                       // 33: gatekit.plugin.v1.Wants.OnlyEntry
 }
 var file_gatekit_plugin_v1_plugin_proto_depIdxs = []int32{
-	5,  // 0: gatekit.plugin.v1.DescribeResponse.plugins:type_name -> gatekit.plugin.v1.Description
-	11, // 1: gatekit.plugin.v1.ConfigureResponse.wants:type_name -> gatekit.plugin.v1.Wants
-	12, // 2: gatekit.plugin.v1.ConfigureResponse.needs:type_name -> gatekit.plugin.v1.Needs
-	13, // 3: gatekit.plugin.v1.ConfigureResponse.canary:type_name -> gatekit.plugin.v1.Canary
-	10, // 4: gatekit.plugin.v1.ConfigureResponse.renames:type_name -> gatekit.plugin.v1.Renames
-	9,  // 5: gatekit.plugin.v1.ConfigureResponse.restore:type_name -> gatekit.plugin.v1.Restore
-	8,  // 6: gatekit.plugin.v1.ConfigureResponse.reuse:type_name -> gatekit.plugin.v1.Reuse
-	23, // 7: gatekit.plugin.v1.Renames.tools:type_name -> gatekit.plugin.v1.Renames.ToolsEntry
-	24, // 8: gatekit.plugin.v1.Renames.prompts:type_name -> gatekit.plugin.v1.Renames.PromptsEntry
-	0,  // 9: gatekit.plugin.v1.Wants.kinds:type_name -> gatekit.plugin.v1.Kind
-	1,  // 10: gatekit.plugin.v1.Wants.directions:type_name -> gatekit.plugin.v1.Direction
-	25, // 11: gatekit.plugin.v1.Wants.only:type_name -> gatekit.plugin.v1.Wants.OnlyEntry
-	14, // 12: gatekit.plugin.v1.Canary.message:type_name -> gatekit.plugin.v1.Message
-	2,  // 13: gatekit.plugin.v1.Canary.action:type_name -> gatekit.plugin.v1.Action
-	0,  // 14: gatekit.plugin.v1.Message.kind:type_name -> gatekit.plugin.v1.Kind
-	1,  // 15: gatekit.plugin.v1.Message.direction:type_name -> gatekit.plugin.v1.Direction
-	14, // 16: gatekit.plugin.v1.InspectRequest.message:type_name -> gatekit.plugin.v1.Message
-	17, // 17: gatekit.plugin.v1.InspectResponse.verdicts:type_name -> gatekit.plugin.v1.Verdict
-	2,  // 18: gatekit.plugin.v1.Verdict.action:type_name -> gatekit.plugin.v1.Action
-	19, // 19: gatekit.plugin.v1.Verdict.edits:type_name -> gatekit.plugin.v1.Edit
-	20, // 20: gatekit.plugin.v1.Verdict.findings:type_name -> gatekit.plugin.v1.Finding
-	18, // 21: gatekit.plugin.v1.Verdict.redacted:type_name -> gatekit.plugin.v1.Redacted
-	0,  // 22: gatekit.plugin.v1.Wants.OnlyEntry.value:type_name -> gatekit.plugin.v1.Kind
-	3,  // 23: gatekit.plugin.v1.Plugin.Describe:input_type -> gatekit.plugin.v1.DescribeRequest
-	6,  // 24: gatekit.plugin.v1.Plugin.Configure:input_type -> gatekit.plugin.v1.ConfigureRequest
-	15, // 25: gatekit.plugin.v1.Plugin.Inspect:input_type -> gatekit.plugin.v1.InspectRequest
-	21, // 26: gatekit.plugin.v1.Plugin.Close:input_type -> gatekit.plugin.v1.CloseRequest
-	4,  // 27: gatekit.plugin.v1.Plugin.Describe:output_type -> gatekit.plugin.v1.DescribeResponse
-	7,  // 28: gatekit.plugin.v1.Plugin.Configure:output_type -> gatekit.plugin.v1.ConfigureResponse
-	16, // 29: gatekit.plugin.v1.Plugin.Inspect:output_type -> gatekit.plugin.v1.InspectResponse
-	22, // 30: gatekit.plugin.v1.Plugin.Close:output_type -> gatekit.plugin.v1.CloseResponse
-	27, // [27:31] is the sub-list for method output_type
-	23, // [23:27] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	6,  // 0: gatekit.plugin.v1.DescribeResponse.plugins:type_name -> gatekit.plugin.v1.Description
+	22, // 1: gatekit.plugin.v1.ConfigureRequest.shared_state:type_name -> gatekit.plugin.v1.SharedState
+	12, // 2: gatekit.plugin.v1.ConfigureResponse.wants:type_name -> gatekit.plugin.v1.Wants
+	13, // 3: gatekit.plugin.v1.ConfigureResponse.needs:type_name -> gatekit.plugin.v1.Needs
+	14, // 4: gatekit.plugin.v1.ConfigureResponse.canary:type_name -> gatekit.plugin.v1.Canary
+	11, // 5: gatekit.plugin.v1.ConfigureResponse.renames:type_name -> gatekit.plugin.v1.Renames
+	10, // 6: gatekit.plugin.v1.ConfigureResponse.restore:type_name -> gatekit.plugin.v1.Restore
+	9,  // 7: gatekit.plugin.v1.ConfigureResponse.reuse:type_name -> gatekit.plugin.v1.Reuse
+	31, // 8: gatekit.plugin.v1.Renames.tools:type_name -> gatekit.plugin.v1.Renames.ToolsEntry
+	32, // 9: gatekit.plugin.v1.Renames.prompts:type_name -> gatekit.plugin.v1.Renames.PromptsEntry
+	0,  // 10: gatekit.plugin.v1.Wants.kinds:type_name -> gatekit.plugin.v1.Kind
+	1,  // 11: gatekit.plugin.v1.Wants.directions:type_name -> gatekit.plugin.v1.Direction
+	33, // 12: gatekit.plugin.v1.Wants.only:type_name -> gatekit.plugin.v1.Wants.OnlyEntry
+	15, // 13: gatekit.plugin.v1.Canary.message:type_name -> gatekit.plugin.v1.Message
+	2,  // 14: gatekit.plugin.v1.Canary.action:type_name -> gatekit.plugin.v1.Action
+	0,  // 15: gatekit.plugin.v1.Message.kind:type_name -> gatekit.plugin.v1.Kind
+	1,  // 16: gatekit.plugin.v1.Message.direction:type_name -> gatekit.plugin.v1.Direction
+	15, // 17: gatekit.plugin.v1.InspectRequest.message:type_name -> gatekit.plugin.v1.Message
+	18, // 18: gatekit.plugin.v1.InspectResponse.verdicts:type_name -> gatekit.plugin.v1.Verdict
+	2,  // 19: gatekit.plugin.v1.Verdict.action:type_name -> gatekit.plugin.v1.Action
+	20, // 20: gatekit.plugin.v1.Verdict.edits:type_name -> gatekit.plugin.v1.Edit
+	21, // 21: gatekit.plugin.v1.Verdict.findings:type_name -> gatekit.plugin.v1.Finding
+	19, // 22: gatekit.plugin.v1.Verdict.redacted:type_name -> gatekit.plugin.v1.Redacted
+	24, // 23: gatekit.plugin.v1.StateRequest.admit:type_name -> gatekit.plugin.v1.StateAdmission
+	27, // 24: gatekit.plugin.v1.StateRequest.renew:type_name -> gatekit.plugin.v1.StateLease
+	27, // 25: gatekit.plugin.v1.StateRequest.release:type_name -> gatekit.plugin.v1.StateLease
+	25, // 26: gatekit.plugin.v1.StateAdmission.limits:type_name -> gatekit.plugin.v1.StateLimit
+	26, // 27: gatekit.plugin.v1.StateLimit.key:type_name -> gatekit.plugin.v1.StateKey
+	26, // 28: gatekit.plugin.v1.StateLease.keys:type_name -> gatekit.plugin.v1.StateKey
+	3,  // 29: gatekit.plugin.v1.StateResponse.outcome:type_name -> gatekit.plugin.v1.StateOutcome
+	0,  // 30: gatekit.plugin.v1.Wants.OnlyEntry.value:type_name -> gatekit.plugin.v1.Kind
+	4,  // 31: gatekit.plugin.v1.Plugin.Describe:input_type -> gatekit.plugin.v1.DescribeRequest
+	7,  // 32: gatekit.plugin.v1.Plugin.Configure:input_type -> gatekit.plugin.v1.ConfigureRequest
+	16, // 33: gatekit.plugin.v1.Plugin.Inspect:input_type -> gatekit.plugin.v1.InspectRequest
+	29, // 34: gatekit.plugin.v1.Plugin.Close:input_type -> gatekit.plugin.v1.CloseRequest
+	5,  // 35: gatekit.plugin.v1.Plugin.Describe:output_type -> gatekit.plugin.v1.DescribeResponse
+	8,  // 36: gatekit.plugin.v1.Plugin.Configure:output_type -> gatekit.plugin.v1.ConfigureResponse
+	17, // 37: gatekit.plugin.v1.Plugin.Inspect:output_type -> gatekit.plugin.v1.InspectResponse
+	30, // 38: gatekit.plugin.v1.Plugin.Close:output_type -> gatekit.plugin.v1.CloseResponse
+	35, // [35:39] is the sub-list for method output_type
+	31, // [31:35] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_gatekit_plugin_v1_plugin_proto_init() }
@@ -1647,13 +2268,18 @@ func file_gatekit_plugin_v1_plugin_proto_init() {
 		return
 	}
 	file_gatekit_plugin_v1_plugin_proto_msgTypes[16].OneofWrappers = []any{}
+	file_gatekit_plugin_v1_plugin_proto_msgTypes[19].OneofWrappers = []any{
+		(*StateRequest_Admit)(nil),
+		(*StateRequest_Renew)(nil),
+		(*StateRequest_Release)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_gatekit_plugin_v1_plugin_proto_rawDesc), len(file_gatekit_plugin_v1_plugin_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   23,
+			NumEnums:      4,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -109,11 +109,35 @@
 // rule has it. Rates do not have this problem, because they count the messages that passed this
 // stage.
 //
+// # Several replicas
+//
+// With [shared] in the configuration of Gatekit, the rules of the option calls hold for all
+// replicas together: they admit no more than one of them would.
+//
+//   - A message that a rule counts takes one round trip to the shared state. The end of a call that
+//     counts as open takes another one. A message that this replica alone must deny takes none.
+//   - Replicas count together what is counted by equal rules of a plugin with the same name.
+//     Replicas whose rules differ, for example during a change of the configuration, count apart.
+//   - A call that is open holds a lease for timeout and a quarter of it. Progress renews the lease.
+//     If its replica ends, the call no longer counts as open when the lease ends.
+//   - Without the shared state, a message that a rule counts is denied with the finding "shared".
+//     With [shared] limits = "local", each replica counts for itself instead: a rate is divided by
+//     the number of replicas, and so are burst and concurrent, but these are at least 1. So n
+//     replicas may admit n at once, where a smaller burst or concurrent is configured. Messages
+//     that a replica has admitted shortly before count for its part. The verdicts have the finding
+//     "unshared".
+//   - If the state was lost, a rule may once admit its burst and its open requests again. What
+//     a replica itself has admitted still counts there.
+//
+// Loops and sizes are a matter of one replica. A legacy session is always served by the replica
+// that began it. The calls of a modern client may be spread over all replicas, so a loop may take
+// as many calls at each of them.
+//
 // # What it does not limit
 //
-// The plugin does not limit several processes together: each replica counts for itself. After a
-// reload of the configuration, all counters start at zero. The plugin does not limit the work of a
-// task after its call was answered. The proxy itself limits lists and completions.
+// Without [shared], each replica counts for itself. After a reload of the configuration, the
+// counters of this process start at zero. The plugin does not limit the work of a task after its
+// call was answered. The proxy itself limits lists and completions.
 //
 // # Figures
 //
@@ -125,6 +149,7 @@
 //
 // # Where to read
 //
-// config.go parses the configuration, limits.go has the plugin, limiter.go the counters, loop.go
-// the loops, result.go the size of results, and cutter.go cuts their items.
+// config.go parses the configuration, limits.go has the plugin, limiter.go the counters, shared.go
+// what replicas count together, loop.go the loops, result.go the size of results, and cutter.go
+// cuts their items.
 package limits

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"gatekit/core/mcp"
+	"gatekit/core/shared"
 )
 
 // Limits on the number of entries. When a limit is reached, entries that no longer affect a verdict
@@ -24,10 +25,14 @@ const (
 	minSweepInterval = time.Second // between two sweeps that make room
 )
 
-// limiter counts the messages of all principals. Its methods may be called from many goroutines.
+// limiter counts the messages of all principals that this process inspects. Its methods may be
+// called from many goroutines.
 type limiter struct {
-	seed       maphash.Seed // of the hashes in call histories
-	mu         sync.Mutex   // guards the fields below and everything that they lead to
+	seed maphash.Seed // of the hashes in call histories
+	// replicas is by how many the limits are divided for messages that are counted only here,
+	// although other replicas share them; 0 if there are none.
+	replicas   int
+	mu         sync.Mutex // guards the fields below and everything that they lead to
 	principals map[string]*principalState
 	counters   int       // of all principals
 	histories  int       // of all principals
@@ -53,6 +58,7 @@ type counterKey struct {
 // counter counts the messages of one rule and key.
 type counter struct {
 	rate *rate.Limiter // nil if the rule has no rate
+	part *rate.Limiter // the part of this replica; nil if the rule has no rate, or without replicas
 	open int           // open requests
 }
 
@@ -63,6 +69,9 @@ type requestKey struct{ session, exchange, server string }
 type openRequest struct {
 	counters []*counter // the counters that count the request as open
 	until    time.Time  // when the request no longer counts as open
+
+	lease      shared.Lease // in the state that replicas share; the zero Lease if there is none
+	leaseUntil time.Time    // when the lease ends
 }
 
 func (r *openRequest) hasExpired(now time.Time) bool { return !now.Before(r.until) }
@@ -81,6 +90,14 @@ type admission struct {
 	rules   []indexedRule // the rules that apply to message
 	loop    *loop         // nil if loops are not looked for
 	call    recordedCall  // valid if loop is not nil
+
+	// admitted is set if the replicas together have admitted the message, so that rates and open
+	// requests do not matter.
+	admitted bool
+	// alone is set if the message is counted only here, although other replicas share the limits.
+	alone      bool
+	lease      shared.Lease // for an open request, in the state that replicas share
+	leaseUntil time.Time    // when the lease ends
 }
 
 // denial is why a message is not admitted.
@@ -96,6 +113,17 @@ func newLimiter() *limiter {
 func (l *limiter) admit(a admission) (repetitions int, denied *denial) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	repetitions, open, denied := l.check(a)
+	if denied == nil {
+		l.count(a, open)
+	}
+	return repetitions, denied
+}
+
+// check returns how often an equal call was made, the open call that the message is a further round
+// of, and why the message is not admitted. open is nil if there is none, and denied is nil if the
+// message is admitted. The caller holds l.mu.
+func (l *limiter) check(a admission) (repetitions int, open *openRequest, denied *denial) {
 	if a.now.Sub(l.swept) >= sweepInterval {
 		l.sweep(a.now)
 	}
@@ -109,7 +137,7 @@ func (l *limiter) admit(a admission) (repetitions int, denied *denial) {
 	if a.loop != nil {
 		repetitions = p.histories[m.Session].repetitions(a)
 		if repetitions >= a.loop.Same {
-			return repetitions, &denial{findingLoop, a.loop.reason(repetitions)}
+			return repetitions, nil, &denial{findingLoop, a.loop.reason(repetitions)}
 		}
 	}
 	key := requestKey{m.Session, m.Exchange, m.Server}
@@ -120,44 +148,59 @@ func (l *limiter) admit(a admission) (repetitions int, denied *denial) {
 		p.close(key, open)
 		isOpen = false
 	}
+	if !isOpen {
+		open = nil
+	}
 	hasConcurrent := false
 	for _, r := range a.rules {
-		if c := p.counters[r.key(m)]; c != nil {
-			if denied := r.check(p, c, a.now, isOpen); denied != nil {
-				return repetitions, denied
+		if c := p.counters[r.key(m)]; c != nil && !a.admitted {
+			if denied := l.checkRule(r, p, c, a, isOpen); denied != nil {
+				return repetitions, nil, denied
 			}
 		}
 		hasConcurrent = hasConcurrent || r.Concurrent > 0
 	}
 	if denied := l.reserve(p, a, hasConcurrent && !isOpen); denied != nil {
-		return repetitions, denied
+		return repetitions, nil, denied
 	}
+	return repetitions, open, nil
+}
 
+// count counts a message that check has admitted. open is the result of check. The caller has held
+// l.mu since then.
+func (l *limiter) count(a admission, open *openRequest) {
+	m, p := a.message, l.principals[a.message.Principal.ID()]
 	var concurrent []*counter
 	for _, r := range a.rules {
 		c := p.counters[r.key(m)]
 		if c == nil {
-			c = r.newCounter()
+			c = l.newCounter(r)
 			p.counters[r.key(m)] = c
 			l.counters++
 		}
 		if c.rate != nil {
 			c.rate.AllowN(a.now, 1)
 		}
+		if c.part != nil {
+			c.part.AllowN(a.now, 1)
+		}
 		if r.Concurrent > 0 {
 			concurrent = append(concurrent, c)
 		}
 	}
-	if len(concurrent) > 0 && !isOpen {
+	switch {
+	case len(concurrent) > 0 && open == nil:
 		for _, c := range concurrent {
 			c.open++
 		}
-		p.open[key] = &openRequest{concurrent, a.now.Add(a.timeout)}
+		p.open[requestKey{m.Session, m.Exchange, m.Server}] = &openRequest{concurrent,
+			a.now.Add(a.timeout), a.lease, a.leaseUntil}
+	case open != nil && a.leaseUntil.After(open.leaseUntil):
+		open.lease, open.leaseUntil = a.lease, a.leaseUntil
 	}
 	if a.loop != nil {
 		l.recordCall(p, a)
 	}
-	return repetitions, nil
 }
 
 // key returns the key of the rule's counter for m.
@@ -172,35 +215,61 @@ func (r indexedRule) key(m *mcp.Message) counterKey {
 	return k
 }
 
-func (r *rule) newCounter() *counter {
+func (l *limiter) newCounter(r indexedRule) *counter {
 	if r.Rate == 0 {
 		return &counter{}
 	}
-	return &counter{rate: rate.NewLimiter(rate.Limit(float64(r.Rate)/60), r.Burst)}
+	perSecond := rate.Limit(float64(r.Rate) / 60)
+	c := &counter{rate: rate.NewLimiter(perSecond, r.Burst)}
+	if l.replicas > 0 {
+		c.part = rate.NewLimiter(perSecond/rate.Limit(l.replicas), l.partOf(r.Burst))
+	}
+	return c
 }
 
-// check returns why the rule does not admit another message in its counter c, or nil. isOpen means
-// that the call of the message already counts as open. The rule's limit concurrent does not apply
-// to such a message.
-func (r indexedRule) check(p *principalState, c *counter, now time.Time, isOpen bool) *denial {
-	if r.Concurrent > 0 && !isOpen && c.open >= r.Concurrent {
-		p.closeExpired(now)
-		if c.open >= r.Concurrent {
-			return &denial{"concurrency",
-				fmt.Sprintf("calls[%d]: limit of %d open requests per %s reached", r.index,
-					r.Concurrent, r.Per)}
+// partOf returns the part of a limit that this replica admits when it counts alone, at least 1.
+func (l *limiter) partOf(limit int) int { return max(limit/l.replicas, 1) }
+
+// checkRule returns why the rule does not admit another message in its counter c, or nil. isOpen
+// means that the call of the message already counts as open. The rule's limit concurrent does not
+// apply to such a message.
+func (l *limiter) checkRule(r indexedRule, p *principalState, c *counter, a admission,
+	isOpen bool) *denial {
+	concurrent, limiter, note := r.Concurrent, c.rate, ""
+	if a.alone {
+		limiter = c.part
+		note = fmt.Sprintf("; %v, so this replica admits 1/%d", shared.ErrUnavailable, l.replicas)
+	}
+	if a.alone && concurrent > 0 {
+		concurrent = l.partOf(concurrent)
+	}
+	if concurrent > 0 && !isOpen && c.open >= concurrent {
+		p.closeExpired(a.now)
+		if c.open >= concurrent {
+			return r.tooMany(note)
 		}
 	}
-	if c.rate == nil {
+	if limiter == nil {
 		return nil
 	}
-	if tokens := c.rate.TokensAt(now); tokens < 1 {
-		wait := time.Duration((1 - tokens) / float64(r.Rate) * float64(time.Minute))
-		tenths := time.Duration(math.Ceil(wait.Seconds()*10)) * 100 * time.Millisecond
-		return &denial{"rate", fmt.Sprintf("calls[%d]: limit of %d messages per minute per %s "+
-			"reached (burst %d); retry in %v", r.index, r.Rate, r.Per, r.Burst, tenths)}
+	if tokens := limiter.TokensAt(a.now); tokens < 1 {
+		seconds := (1 - tokens) / float64(limiter.Limit())
+		return r.tooFast(time.Duration(seconds*float64(time.Second)), note)
 	}
 	return nil
+}
+
+// tooMany is why the rule admits no further open request.
+func (r indexedRule) tooMany(note string) *denial {
+	return &denial{"concurrency", fmt.Sprintf("calls[%d]: limit of %d open requests per %s "+
+		"reached%s", r.index, r.Concurrent, r.Per, note)}
+}
+
+// tooFast is why the rule admits no further message for some time.
+func (r indexedRule) tooFast(wait time.Duration, note string) *denial {
+	tenths := time.Duration(math.Ceil(wait.Seconds()*10)) * 100 * time.Millisecond
+	return &denial{"rate", fmt.Sprintf("calls[%d]: limit of %d messages per minute per %s "+
+		"reached (burst %d); retry in %v%s", r.index, r.Rate, r.Per, r.Burst, tenths, note)}
 }
 
 // reserve makes sure that there is room for the entries that the message adds: new counters, an
@@ -244,29 +313,50 @@ func (l *limiter) reserve(p *principalState, a admission, opens bool) *denial {
 }
 
 // extend keeps the call that m belongs to open until the given time. m shows that the call goes on.
-func (l *limiter) extend(m *mcp.Message, until time.Time) {
+// It returns the lease of the call if the lease ends before that; otherwise a lease without a name.
+func (l *limiter) extend(m *mcp.Message, until time.Time) (short shared.Lease) {
 	if m.Exchange == "" {
-		return
+		return short
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if p := l.principals[m.Principal.ID()]; p != nil {
-		if r := p.open[requestKey{m.Session, m.Exchange, m.Server}]; r != nil {
-			r.until = until
+	if r := l.openRequest(m); r != nil {
+		r.until = until
+		if r.leaseUntil.Before(until) {
+			return r.lease
 		}
+	}
+	return short
+}
+
+// renewed records when the lease of the call that m belongs to ends.
+func (l *limiter) renewed(m *mcp.Message, until time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r := l.openRequest(m); r != nil {
+		r.leaseUntil = until
 	}
 }
 
-// finish closes the call that m belongs to.
-func (l *limiter) finish(m *mcp.Message) {
+// openRequest returns the open call that m belongs to, or nil. The caller holds l.mu.
+func (l *limiter) openRequest(m *mcp.Message) *openRequest {
+	p := l.principals[m.Principal.ID()]
+	if p == nil {
+		return nil
+	}
+	return p.open[requestKey{m.Session, m.Exchange, m.Server}]
+}
+
+// finish closes the call that m belongs to. It returns the lease of the call, without a name if
+// there is none.
+func (l *limiter) finish(m *mcp.Message) (ended shared.Lease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if p := l.principals[m.Principal.ID()]; p != nil {
-		key := requestKey{m.Session, m.Exchange, m.Server}
-		if r := p.open[key]; r != nil {
-			p.close(key, r)
-		}
+	if r := l.openRequest(m); r != nil {
+		l.principals[m.Principal.ID()].close(requestKey{m.Session, m.Exchange, m.Server}, r)
+		return r.lease
 	}
+	return ended
 }
 
 func (p *principalState) close(key requestKey, r *openRequest) {
@@ -297,11 +387,16 @@ func (l *limiter) sweep(now time.Time) {
 	}
 }
 
+// isFull reports whether a limiter admits as much as a new one. It may be nil.
+func isFull(l *rate.Limiter, now time.Time) bool {
+	return l == nil || l.TokensAt(now) >= float64(l.Burst())
+}
+
 func (l *limiter) sweepPrincipal(p *principalState, now time.Time) {
 	p.swept = now
 	p.closeExpired(now)
 	for key, c := range p.counters {
-		if c.open == 0 && (c.rate == nil || c.rate.TokensAt(now) >= float64(c.rate.Burst())) {
+		if c.open == 0 && isFull(c.rate, now) && isFull(c.part, now) {
 			delete(p.counters, key)
 			l.counters--
 		}

@@ -29,7 +29,8 @@ func Plugin() sdk.Plugin {
 		Needs:  sdk.Needs{Body: true},
 		Schema: schema,
 		// The verdict on a message depends on earlier messages.
-		Stateful: true,
+		Stateful:    true,
+		SharedState: true,
 		New: func(raw []byte) (sdk.Stage, error) {
 			c, err := parse(raw)
 			if err != nil {
@@ -45,6 +46,7 @@ func Plugin() sdk.Plugin {
 type stage struct {
 	config  config
 	limiter *limiter
+	shared  *sharedLimits // nil if this process counts by itself
 }
 
 // Wants implements sdk.StageWithWants.
@@ -60,19 +62,19 @@ func (s *stage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error
 		return s.admit(ctx, m)
 	case mcp.Notification:
 		if m.Method == "notifications/cancelled" && m.Direction == mcp.ToServer {
-			s.limiter.finish(m)
+			s.finish(ctx, m)
 		} else {
-			s.limiter.extend(m, time.Now().Add(s.config.timeout))
+			s.extend(ctx, m, s.config.timeout)
 		}
 		if v, err := s.admit(ctx, m); err != nil || v.Action == pipeline.Deny {
 			return v, err
 		}
 	default:
 		if m.Direction == mcp.ToServer { // the client answers a request of the server
-			s.limiter.extend(m, time.Now().Add(s.config.timeout))
+			s.extend(ctx, m, s.config.timeout)
 			return sdk.Allow(), nil
 		}
-		s.limiter.finish(m)
+		s.finish(ctx, m)
 		return s.inspectAnswer(ctx, m)
 	}
 	return s.limitSize(ctx, m)
@@ -121,7 +123,7 @@ func (s *stage) admit(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) 
 		a.loop, a.call = l, call
 	}
 	if m.Kind == mcp.Request && m.Direction == mcp.ToClient {
-		s.limiter.extend(m, now.Add(max(s.config.timeout, serverRequestTimeout)))
+		s.extend(ctx, m, max(s.config.timeout, serverRequestTimeout))
 	}
 	if err := ctx.Err(); err != nil {
 		return sdk.Verdict{}, fmt.Errorf("count the message: %w", context.Cause(ctx))
@@ -129,16 +131,47 @@ func (s *stage) admit(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) 
 	if len(a.rules) == 0 && a.loop == nil {
 		return sdk.Allow(), nil
 	}
-	repetitions, denied := s.limiter.admit(a)
+	var repetitions int
+	var denied *denial
+	alone := false
+	if s.shared == nil || len(a.rules) == 0 {
+		repetitions, denied = s.limiter.admit(a)
+	} else {
+		var err error
+		if repetitions, alone, denied, err = s.admitShared(ctx, a); err != nil {
+			return sdk.Verdict{}, fmt.Errorf("count the message: %w", err)
+		}
+	}
 	if denied != nil {
 		return sdk.Deny(denied.reason, pipeline.Finding{Type: denied.findingType}), nil
 	}
 	v := sdk.Allow()
+	if alone {
+		v.Reason = reasonAlone
+		v.Findings = []pipeline.Finding{{Type: findingAlone}}
+	}
 	if a.loop != nil && repetitions >= a.loop.Flag {
 		v.Reason = a.loop.reason(repetitions)
-		v.Findings = []pipeline.Finding{{Type: findingLoop}}
+		v.Findings = append(v.Findings, pipeline.Finding{Type: findingLoop})
 	}
 	return v, nil
+}
+
+// extend keeps the call that m belongs to open for some time from now on.
+func (s *stage) extend(ctx context.Context, m *mcp.Message, by time.Duration) {
+	lease := s.limiter.extend(m, time.Now().Add(by))
+	if s.shared != nil && lease.Name != "" {
+		s.renew(ctx, m, lease, by)
+	}
+}
+
+// finish closes the call that m belongs to. If the state that replicas share is not available, the
+// call ends there later, by its time.
+func (s *stage) finish(ctx context.Context, m *mcp.Message) {
+	lease := s.limiter.finish(m)
+	if s.shared != nil && lease.Name != "" {
+		s.shared.state.Release(ctx, lease)
+	}
 }
 
 // maxSelfTest is the largest limit that the self-test exceeds. For a larger limit, the message

@@ -288,7 +288,7 @@ func (p *program) checkPlugins(ctx context.Context, r *checkReport,
 	if len(cfg.Plugins) == 0 {
 		return nil, nil
 	}
-	host, err := newHost(cfg.Limits, p.log, nil)
+	host, err := newHost(cfg.Limits, nil, p.log, nil)
 	if err != nil {
 		r.fail("plugin", "[[plugin]]", err)
 		return nil, nil

@@ -193,7 +193,8 @@ func (g *gateway) openAuditLog(context.Context) error {
 }
 
 func (g *gateway) openHost(context.Context) (err error) {
-	g.host, err = newHost(g.active.config.Limits, g.log, g.recording.pluginEvent)
+	g.host, err = newHost(g.active.config.Limits, g.sharedCounts(), g.log,
+		g.recording.pluginEvent)
 	return err
 }
 

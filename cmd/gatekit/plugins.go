@@ -20,9 +20,10 @@ import (
 	"gatekit/transport/sandbox"
 )
 
-// newHost returns the host for the plugins of a configuration. It starts no plugin.
-func newHost(limits config.Limits, log *slog.Logger, event func(plugin, action, reason string,
-	err error)) (*plugins.Host, error) {
+// newHost returns the host for the plugins of a configuration. Built-in plugins count in state,
+// unless it is nil. newHost starts no plugin.
+func newHost(limits config.Limits, state *plugins.SharedState, log *slog.Logger,
+	event func(plugin, action, reason string, err error)) (*plugins.Host, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find the path of this program: %w", err)
@@ -38,6 +39,7 @@ func newHost(limits config.Limits, log *slog.Logger, event func(plugin, action, 
 		MaxMemory:      int64(limits.PluginMemory),
 		Log:            log,
 		Overflow:       stderrFolder(),
+		Shared:         state,
 		Event:          event,
 	}), nil
 }

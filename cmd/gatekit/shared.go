@@ -10,6 +10,7 @@ import (
 	"gatekit/core/config"
 	"gatekit/core/pins"
 	"gatekit/core/shared"
+	"gatekit/plugins"
 	"gatekit/policies"
 	"gatekit/transport/valkey"
 )
@@ -62,6 +63,18 @@ func (g *gateway) sharedSessions(c *config.Config) *policies.SharedSessions {
 	}
 	return &policies.SharedSessions{State: g.shared, Idle: c.Limits.SessionIdle,
 		DenyLost: c.Shared.Lost == "deny"}
+}
+
+// sharedCounts returns where plugins count what replicas share, or nil.
+func (g *gateway) sharedCounts() *plugins.SharedState {
+	if g.shared == nil {
+		return nil
+	}
+	s := &plugins.SharedState{State: g.shared}
+	if c := g.active.config; c.Shared.Limits == "local" && c.Cluster != nil {
+		s.Replicas = len(c.Cluster.Replicas)
+	}
+	return s
 }
 
 // approvals returns the approvals of requests to the servers of a configuration.

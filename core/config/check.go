@@ -23,7 +23,7 @@ func (l *loader) check(c *Config, root *node) {
 		l.checkCluster(c.Cluster, &c.Listen, root)
 	}
 	if c.Shared != nil {
-		l.checkShared(c.Shared, &c.Listen, root)
+		l.checkShared(c.Shared, c, root)
 	}
 	l.hasDocument = c.Listen.ClientDocumentURL() != "" ||
 		l.isUnknown(root.lookup("listen"), "public_url")

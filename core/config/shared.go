@@ -34,10 +34,14 @@ type Shared struct {
 	// label lost) or deny (messages of sessions whose labels or counts a policy reads are denied).
 	// Default: taint.
 	Lost string `toml:"lost"`
+	// Limits selects what the plugin limits does with what it counts while the server is not
+	// available: deny, or local (each replica counts for itself, with the limits divided by the
+	// number of cluster.replicas, and at least 1 at once). Default: deny.
+	Limits string `toml:"limits"`
 }
 
 func (s *Shared) setDefaults() {
-	s.Prefix, s.Timeout, s.Lost = "gatekit:", 50*time.Millisecond, "taint"
+	s.Prefix, s.Timeout, s.Lost, s.Limits = "gatekit:", 50*time.Millisecond, "taint", "deny"
 }
 
 // Bounds of [shared].
@@ -68,7 +72,7 @@ func (s *Shared) Server() (address string, encrypted bool, database int) {
 // TLS returns the files of the certificates.
 func (s *Shared) TLS() tlsconfig.Files { return tlsconfig.Files{CA: s.CA} }
 
-func (l *loader) checkShared(s *Shared, listen *Listen, root *node) {
+func (l *loader) checkShared(s *Shared, c *Config, root *node) {
 	n := root.lookup("shared")
 	complete := !l.partial
 	switch at := n.lookup("url"); {
@@ -96,7 +100,13 @@ func (l *loader) checkShared(s *Shared, listen *Listen, root *node) {
 		l.errorf(at, "shared.timeout must be from %v to %v", minSharedTimeout, maxSharedTimeout)
 	}
 	l.checkOneOf(&s.Lost, n, "shared", "lost", "taint", "deny")
-	if complete && listen.StateKey == "" && !l.isUnknown(root.lookup("listen"), "state_key") {
+	l.checkOneOf(&s.Limits, n, "shared", "limits", "deny", "local")
+	if s.Limits == "local" && (c.Cluster == nil || len(c.Cluster.Replicas) == 0) && complete &&
+		!l.isUnknown(root.lookup("cluster"), "replicas") {
+		l.errorf(n.lookup("limits"), `shared.limits = "local" needs cluster.replicas, the names `+
+			"of all replicas: each of them counts its part of a limit")
+	}
+	if complete && c.Listen.StateKey == "" && !l.isUnknown(root.lookup("listen"), "state_key") {
 		l.errorf(n, "[shared] needs listen.state_key, the same in all replicas: it encrypts what "+
 			"they share")
 	}

@@ -7,7 +7,12 @@ import (
 )
 
 func TestSharedIsChecked(t *testing.T) {
-	cert, _ := certificate(t)
+	cert, key := certificate(t)
+	clusterOf := func(settings string) string {
+		return "[cluster]\nname = \"a\"\nlisten = \"127.0.0.1:7443\"\n" +
+			"advertise = \"127.0.0.1:7443\"\nca = \"ca.pem\"\ncert = \"ca.pem\"\n" +
+			"key = \"key.pem\"\n" + settings + "\n"
+	}
 	listen := "[server.a]\ncommand = \"x\"\n[listen]\nhttp = \"127.0.0.1:7777\"\nstate_key = \"" +
 		strings.Repeat("k", 32) + "\"\n"
 	local := listen + "[shared]\nurl = \"redis://127.0.0.1\"\n"
@@ -16,7 +21,8 @@ func TestSharedIsChecked(t *testing.T) {
 		{"on this machine", local, ""},
 		{"by name", strings.Replace(local, "127.0.0.1\"\n[", "localhost\"\n[", 1), ""},
 		{"encrypted", remote + "user = \"g\"\npassword = \"p\"\nca = \"ca.pem\"\ncopies = 1\n" +
-			"timeout = \"1s\"\nprefix = \"gatekit:prod:\"\nlost = \"deny\"\n",
+			"timeout = \"1s\"\nprefix = \"gatekit:prod:\"\nlost = \"deny\"\n" +
+			"limits = \"deny\"\n",
 			""},
 		{"nothing but the table", listen + "[shared]\n", "shared.url is missing"},
 		{"not encrypted", strings.Replace(remote, "rediss", "redis", 1),
@@ -57,11 +63,17 @@ func TestSharedIsChecked(t *testing.T) {
 		{"the shortest time", local + "timeout = \"1ms\"\n", ""},
 		{"the longest time", local + "timeout = \"5s\"\n", ""},
 		{"unknown loss", local + "lost = \"ignore\"\n", `shared.lost must be one of "taint"`},
+		{"unknown limits", local + "limits = \"off\"\n", `shared.limits must be one of "deny"`},
+		{"local limits of a number of replicas that is not known", local + "limits = \"local\"\n",
+			`8:1: shared.limits = "local" needs cluster.replicas`},
+		{"local limits without replicas", local + "limits = \"local\"\n" + clusterOf(""),
+			`8:1: shared.limits = "local" needs cluster.replicas`},
+		{"local limits", local + "limits = \"local\"\n" + clusterOf(`replicas = ["a", "b"]`), ""},
 		{"no state key", "[server.a]\ncommand = \"x\"\n[shared]\nurl = \"redis://127.0.0.1\"\n",
 			"[shared] needs listen.state_key, the same in all replicas"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := load(t, tt.text, "ca.pem", cert)
+			_, err := load(t, tt.text, "ca.pem", cert, "key.pem", key)
 			switch {
 			case tt.want == "" && err != nil:
 				t.Errorf("got the error %v, want none", err)

@@ -13,7 +13,6 @@ import (
 	"gatekit/core/display"
 	"gatekit/core/shared"
 	"gatekit/policies"
-	"gatekit/transport/valkey"
 )
 
 // Bounds, in bytes, of the texts that approve prints. The reason has the same bound in the question
@@ -75,15 +74,11 @@ func openSharing(cmd *cobra.Command, path string) (*sharingConfig, error) {
 	case c.Shared == nil:
 		return nil, nil
 	}
-	o, err := sharedOptions(c)
+	state, closeState, err := dialShared(cmd.Context(), c)
 	if err != nil {
-		return nil, fmt.Errorf("[shared]: %w", err)
+		return nil, err
 	}
-	state, err := valkey.Open(cmd.Context(), o)
-	if err != nil {
-		return nil, fmt.Errorf("[shared]: %w", err)
-	}
-	return &sharingConfig{c, state, sharedApprovals(c, state), state.Close}, nil
+	return &sharingConfig{c, state, sharedApprovals(c, state), closeState}, nil
 }
 
 func (p *program) approve() *cobra.Command {

@@ -15,6 +15,7 @@ import (
 
 	"gatekit/core/config"
 	"gatekit/core/display"
+	"gatekit/core/shared"
 	"gatekit/transport/credentials"
 	"gatekit/transport/tokenstore"
 )
@@ -36,6 +37,8 @@ type loginCommand struct {
 	c      *config.Config
 	server config.Server
 	tokens *credentials.Server
+	state  shared.Values // of [shared]; nil without it
+	close  func()
 }
 
 func (l *loginCommand) flags(c *cobra.Command) {
@@ -44,7 +47,8 @@ func (l *loginCommand) flags(c *cobra.Command) {
 		"whose login it is: an `id` as in the audit log (default: the local user)")
 }
 
-// open reads the configuration and opens the credentials of the server with the given name.
+// open reads the configuration and opens the credentials of the server with the given name. The
+// caller must call l.close.
 func (l *loginCommand) open(p *program, cmd *cobra.Command, name string) error {
 	var err error
 	if l.c, err = p.loadForReport(cmd, l.config, false); err != nil {
@@ -53,8 +57,22 @@ func (l *loginCommand) open(p *program, cmd *cobra.Command, name string) error {
 	if l.server, err = serverWithLogins(l.c, name); err != nil {
 		return err
 	}
-	l.tokens, err = newCredentials(l.server, l.c, loginRecorder(l.c, name, cmd.CommandPath()))
-	return err
+	state, closeState, err := dialShared(cmd.Context(), l.c)
+	if err != nil {
+		return err
+	}
+	l.tokens, err = newCredentials(l.server, l.c, state,
+		loginRecorder(l.c, name, cmd.CommandPath()))
+	if err != nil {
+		closeState()
+		return err
+	}
+	l.state = state
+	l.close = func() {
+		l.tokens.Close()
+		closeState()
+	}
+	return nil
 }
 
 // oneServer checks that a command gets the name of one server.
@@ -94,7 +112,7 @@ The login is recorded in the audit log before it takes effect.`,
 			if err := l.open(p, cmd, args[0]); err != nil {
 				return err
 			}
-			defer l.tokens.Close()
+			defer l.close()
 			if err := checkPrincipal(l.c, l.server, l.principal); err != nil {
 				return err
 			}
@@ -171,7 +189,7 @@ func describeAsker(issuer string, scopes []string) string {
 
 // reportLogin makes a running Gatekit use a login, and prints it.
 func (l *loginCommand) reportLogin(cmd *cobra.Command, r *tokenstore.Record) error {
-	if err := useLogin(l.c, l.server.Name, r.Principal); err != nil {
+	if err := useLogin(cmd.Context(), l.c, l.state, l.server.Name, r.Principal); err != nil {
 		fmt.Fprintf(cmd.ErrOrStderr(), "the running Gatekit uses the login only after some "+
 			"seconds: %v\n", err)
 	}
@@ -209,7 +227,7 @@ The logout is recorded in the audit log before it takes effect.`,
 			if err := l.open(p, cmd, args[0]); err != nil {
 				return err
 			}
-			defer l.tokens.Close()
+			defer l.close()
 			ctx, cancel := context.WithTimeout(cmd.Context(), logoutTimeout)
 			defer cancel()
 			if l.tokens.IsShared() {
@@ -221,7 +239,8 @@ The logout is recorded in the audit log before it takes effect.`,
 				return fmt.Errorf("%s is not logged in to %s\nhint: gatekit auth list shows all "+
 					"logins", who, l.server.Name)
 			}
-			if useErr := useLogin(l.c, l.server.Name, l.principal); useErr != nil {
+			if useErr := useLogin(ctx, l.c, l.state, l.server.Name,
+				l.principal); useErr != nil {
 				fmt.Fprintf(cmd.ErrOrStderr(), "the running Gatekit notices the logout only "+
 					"after some seconds: %v\n", useErr)
 			}
@@ -270,11 +289,16 @@ scopes, and the state. It never prints a token. These are the states:
 			if err != nil {
 				return err
 			}
-			store, err := openTokens(cfg.Tokens)
+			state, closeState, err := dialShared(cmd.Context(), cfg)
 			if err != nil {
 				return err
 			}
-			records, listErr := store.List()
+			defer closeState()
+			store, err := openTokens(cfg, state)
+			if err != nil {
+				return err
+			}
+			records, listErr := tokenstore.All(store)
 			if err := printLogins(cmd, cfg, store, records, asJSON); err != nil {
 				return err
 			}
@@ -287,7 +311,7 @@ scopes, and the state. It never prints a token. These are the states:
 }
 
 // printLogins prints the logins among the records, ordered by server and principal.
-func printLogins(cmd *cobra.Command, c *config.Config, store *tokenstore.Store,
+func printLogins(cmd *cobra.Command, c *config.Config, store tokenstore.Store,
 	records []tokenstore.Record, asJSON bool) error {
 	records = slices.DeleteFunc(records, func(r tokenstore.Record) bool {
 		return r.Kind != tokenstore.Login
@@ -320,7 +344,7 @@ func printLogins(cmd *cobra.Command, c *config.Config, store *tokenstore.Store,
 }
 
 // listed returns a login for gatekit auth list.
-func listed(store *tokenstore.Store, r tokenstore.Record) listedLogin {
+func listed(store tokenstore.Store, r tokenstore.Record) listedLogin {
 	l := listedLogin{Server: r.Server, Principal: r.Principal, Issuer: r.AuthorizationServer,
 		Client: r.ClientID, Scopes: r.Scopes, Saved: r.Saved, State: "valid"}
 	if !r.Expiry.IsZero() {

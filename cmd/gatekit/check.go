@@ -20,6 +20,7 @@ import (
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
+	"gatekit/core/shared"
 	"gatekit/core/upstream"
 	"gatekit/plugins"
 	"gatekit/policies"
@@ -189,7 +190,7 @@ func (p *program) checkAll(ctx context.Context, r *checkReport, cfg *config.Conf
 					at, _ = serverWithLogins(cfg, names[0])
 				}
 				r.ok("server", s.Name, "not asked, because it wants a login; "+
-					describeLogins(cfg, at))
+					describeLogins(ctx, cfg, at))
 				return
 			}
 			if err != nil {
@@ -198,7 +199,7 @@ func (p *program) checkAll(ctx context.Context, r *checkReport, cfg *config.Conf
 			}
 			result := opened.identity()
 			if s.HasLogins() {
-				result += "; " + describeLogins(cfg, s)
+				result += "; " + describeLogins(ctx, cfg, s)
 			}
 			r.ok("server", s.Name, result)
 			if judged := <-stages; len(judged) > 0 {
@@ -460,21 +461,22 @@ type openedServer struct {
 	upstream *upstream.Upstream
 	tokens   *credentials.Server // may be nil
 	// of the servers whose tokens are in the server's env
-	envTokens map[string]*credentials.Server
-	client    checkClient
-	revision  string       // the newest revision that the server supports
-	answer    *mcp.Message // to the first request
+	envTokens  map[string]*credentials.Server
+	closeState func() // of [shared]
+	client     checkClient
+	revision   string       // the newest revision that the server supports
+	answer     *mcp.Message // to the first request
 }
 
 // credentialsFor returns the credentials for the named servers, whose tokens another server needs.
-func (p *program) credentialsFor(names []string,
-	c *config.Config) (map[string]*credentials.Server, error) {
+func (p *program) credentialsFor(names []string, c *config.Config,
+	state shared.Values) (map[string]*credentials.Server, error) {
 	of := map[string]*credentials.Server{}
 	for _, s := range c.Servers {
 		if !slices.Contains(names, s.Name) {
 			continue
 		}
-		tokens, err := newCredentials(s, c, loginRecorder(c, s.Name,
+		tokens, err := newCredentials(s, c, state, loginRecorder(c, s.Name,
 			"gatekit check or gatekit pin"))
 		if err != nil {
 			return nil, err
@@ -492,7 +494,19 @@ func (p *program) openServer(ctx context.Context, s config.Server,
 	if s.HasLogins() { // a login may have to be refreshed
 		event = loginRecorder(c, s.Name, "gatekit check or gatekit pin")
 	}
-	tokens, err := newCredentials(s, c, event)
+	var state shared.Values
+	closeState := func() {}
+	if s.HasLogins() || len(s.EnvTokens()) > 0 {
+		if state, closeState, err = dialShared(ctx, c); err != nil {
+			return nil, err
+		}
+	}
+	defer func() {
+		if opened == nil {
+			closeState()
+		}
+	}()
+	tokens, err := newCredentials(s, c, state, event)
 	if err != nil {
 		return nil, err
 	}
@@ -505,7 +519,7 @@ func (p *program) openServer(ctx context.Context, s config.Server,
 	}
 	var of map[string]*credentials.Server
 	if names := s.EnvTokens(); len(names) > 0 {
-		if of, err = p.credentialsFor(names, c); err != nil {
+		if of, err = p.credentialsFor(names, c, state); err != nil {
 			return nil, err
 		}
 		t := newTokenProcesses(s, c, p.log, func(name string) *credentials.Server {
@@ -516,7 +530,8 @@ func (p *program) openServer(ctx context.Context, s config.Server,
 		}
 		o.Dial.PipeFor = t.pipeFor
 	}
-	opened = &openedServer{upstream: upstream.New(o), tokens: tokens, envTokens: of}
+	opened = &openedServer{upstream: upstream.New(o), tokens: tokens, envTokens: of,
+		closeState: closeState}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, opened.Close())
@@ -561,6 +576,7 @@ func (o *openedServer) Close() error {
 	if o.tokens != nil {
 		o.tokens.Close()
 	}
+	o.closeState()
 	return err
 }
 

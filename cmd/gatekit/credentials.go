@@ -9,14 +9,16 @@ import (
 	"time"
 
 	"gatekit/core/config"
+	"gatekit/core/shared"
 	"gatekit/transport/auth"
 	"gatekit/transport/credentials"
 	"gatekit/transport/ssrfguard"
 	"gatekit/transport/tokenstore"
 )
 
-// newCredentials returns the credentials for a server, or nil if the server needs no tokens.
-func newCredentials(s config.Server, c *config.Config,
+// newCredentials returns the credentials for a server, or nil if the server needs no tokens. state
+// is that of [shared], or nil without it.
+func newCredentials(s config.Server, c *config.Config, state shared.Values,
 	event func(principal, action, reason string, err error) error) (*credentials.Server, error) {
 	if s.Auth == nil || s.Auth.Type == "headers" {
 		return nil, nil
@@ -40,9 +42,9 @@ func newCredentials(s config.Server, c *config.Config,
 	if err != nil {
 		return fail(err)
 	}
-	var store *tokenstore.Store
+	var store tokenstore.Store
 	if s.HasLogins() {
-		if store, err = openTokens(c.Tokens); err != nil {
+		if store, err = openTokens(c, state); err != nil {
 			return fail(err)
 		}
 	}
@@ -120,8 +122,16 @@ func newProvider(s config.Server, c *config.Config) (*credentials.IdentityProvid
 	}, nil
 }
 
-// openTokens opens the folder with the logins of users at servers.
-func openTokens(t config.Tokens) (*tokenstore.Store, error) {
+// openTokens returns where the logins of users at servers are: in the state of [shared], or else in
+// the folder of [tokens].
+func openTokens(c *config.Config, state shared.Values) (tokenstore.Store, error) {
+	if c.Shared != nil {
+		return tokenstore.NewShared(state), nil
+	}
+	return openTokenFolder(c.Tokens)
+}
+
+func openTokenFolder(t config.Tokens) (tokenstore.Store, error) {
 	folder, key := t.File, []byte(t.Key)
 	state, err := stateFolder()
 	if err != nil && (folder == "" || len(key) == 0) {
@@ -142,5 +152,9 @@ func openTokens(t config.Tokens) (*tokenstore.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return tokenstore.Open(folder, key)
+	store, err := tokenstore.Open(folder, key)
+	if err != nil {
+		return nil, err // an interface that holds a nil pointer is not nil
+	}
+	return store, nil
 }

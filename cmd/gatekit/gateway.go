@@ -56,8 +56,10 @@ type gateway struct {
 	// what operators have allowed at any replica; nil when there is no [shared]
 	sharedAllowances *allowances.Shared
 	sharedPins       *pins.Shared // nil when there is no [shared]
-	parkedCalls      *bridge.ParkedCalls
-	endpoint         *downstream.Endpoint
+	// nil until it is opened, and without [shared] or logins
+	sharedLogins atomic.Pointer[sharedLogins]
+	parkedCalls  *bridge.ParkedCalls
+	endpoint     *downstream.Endpoint
 
 	memory   policies.SessionStore    // the state of sessions for policies; a reload keeps it
 	names    pipeline.RecordableNames // names that may be written to the audit log
@@ -158,6 +160,7 @@ func (g *gateway) components() []component {
 			&funcComponent{g.openSessions, g.endSessions},
 			&funcComponent{g.announce, nil},
 			&funcComponent{g.openSharedStops, g.closeSharedStops},
+			&funcComponent{g.openSharedLogins, g.closeSharedLogins},
 		})
 }
 

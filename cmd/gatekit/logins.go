@@ -13,6 +13,7 @@ import (
 	"gatekit/core/identity"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
+	"gatekit/core/shared"
 	"gatekit/transport/credentials"
 	"gatekit/transport/tokenstore"
 )
@@ -55,15 +56,19 @@ func loginRecorder(c *config.Config, server, by string) func(principal, action, 
 	}
 }
 
-// useLogin lets a running Gatekit use a changed login at once. Without this, Gatekit would notice
-// the change within some seconds.
-func useLogin(c *config.Config, server, principal string) error {
+// useLogin lets a running Gatekit, and all replicas, use a changed login at once. Without this,
+// they would notice the change within some seconds.
+func useLogin(ctx context.Context, c *config.Config, state shared.Values, server,
+	principal string) error {
 	_, err := callControl(c.Audit.File, controlRequest{Command: "use-login",
 		Login: &loginEvent{Server: server, Principal: principal}})
-	if errors.Is(err, errNoProcess) {
-		return nil
+	switch {
+	case !errors.Is(err, errNoProcess):
+		return err
+	case state != nil:
+		return announceLogin(ctx, state, loginChange{Server: server, Principal: principal})
 	}
-	return err
+	return nil
 }
 
 // loginActions are the actions that a command may record.
@@ -103,7 +108,7 @@ func (s *controlServer) useLogin(e *loginEvent) error {
 	if err != nil {
 		return err
 	}
-	s.gateway.useLogin(server.config.Name, e.Principal)
+	s.gateway.loginChanged(server.config.Name, e.Principal)
 	return nil
 }
 
@@ -191,12 +196,17 @@ func checkPrincipal(c *config.Config, s config.Server, principal string) error {
 }
 
 // describeLogins returns who is logged in to a server.
-func describeLogins(c *config.Config, s config.Server) string {
-	store, err := openTokens(c.Tokens)
+func describeLogins(ctx context.Context, c *config.Config, s config.Server) string {
+	state, closeState, err := dialShared(ctx, c)
+	defer closeState()
+	var store tokenstore.Store
+	if err == nil {
+		store, err = openTokens(c, state)
+	}
 	if err != nil {
 		return "the logins cannot be read: " + err.Error()
 	}
-	records, err := store.List()
+	records, err := tokenstore.All(store)
 	records = slices.DeleteFunc(records, func(r tokenstore.Record) bool {
 		return r.Kind != tokenstore.Login || r.Server != s.Name ||
 			s.Auth.Per == "gatekit" && r.Principal != ""

@@ -50,11 +50,12 @@ func (s *server) start(context.Context) error {
 	if a := s.config.Auth; a != nil && a.Type == "exchange" {
 		g.exchanges.Store(true)
 	}
-	var err error
-	if s.credentials, err = newCredentials(s.config, g.active.config, func(principal,
-		action, reason string, err error) error {
+	event := func(principal, action, reason string, err error) error {
 		return g.recording.credentialsEvent(s.config.Name, principal, action, reason, err)
-	}); err != nil {
+	}
+	var err error
+	s.credentials, err = newCredentials(s.config, g.active.config, g.sharedStore(), event)
+	if err != nil {
 		return err
 	}
 	o, err := upstreamOptions(s.config, g.active.config, g.masked.mask, g.log, s.credentials)
@@ -96,7 +97,7 @@ func (s *server) start(context.Context) error {
 			hasConnectTool: s.config.Auth == nil || s.config.Auth.ConnectTool,
 			patience:       g.active.config.Limits.ReverseTimeout,
 			log:            g.log, goroutines: taskgroup.New(),
-			loggedIn: g.useLogin,
+			loggedIn: g.loginChanged,
 			pages:    g.pages.Load, pending: map[loginKey]*pendingLogin{}}
 	}
 	return nil

@@ -50,10 +50,31 @@ func (g *gateway) openShared(ctx context.Context) error {
 	g.tasks.State, g.memory.Tasks = g.shared, &g.tasks
 	g.openSharedAllowances()
 	g.sharedPins = &pins.Shared{Values: g.shared, Accept: g.recordSharedPins}
+	if t := g.active.config.Tokens; t.File != "" || t.Key != "" {
+		g.log.Warn("[tokens] is not used: with [shared], the logins at servers are in the shared " +
+			"state")
+	}
 	if lost := g.shared.Lost(); !lost.IsZero() {
 		g.log.Warn("shared state was lost before this start", "at", lost)
 	}
 	return nil
+}
+
+// dialShared connects a command to the state of [shared]. Without [shared], the state is nil. The
+// caller must call the function that is returned, also if there is an error.
+func dialShared(ctx context.Context, c *config.Config) (shared.Store, func(), error) {
+	if c.Shared == nil {
+		return nil, func() {}, nil
+	}
+	o, err := sharedOptions(c)
+	var state *valkey.Store
+	if err == nil {
+		state, err = valkey.Open(ctx, o)
+	}
+	if err != nil {
+		return nil, func() {}, fmt.Errorf("[shared]: %w", err)
+	}
+	return state, state.Close, nil
 }
 
 // sharedSessions returns where the policies keep what replicas share, or nil.

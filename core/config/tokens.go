@@ -8,7 +8,8 @@ const KeyringKey = "keyring"
 // minTokenKey is the length of the shortest key, in bytes.
 const minTokenKey = 32
 
-// Tokens is [tokens]: where the logins at servers with type = "oauth" or "id_jag" are kept.
+// Tokens is [tokens]: where the logins at servers with type = "oauth" or "id_jag" are kept, unless
+// [shared] keeps them.
 type Tokens struct {
 	// File is the absolute path of the folder with the logins. Their tokens are encrypted. Default:
 	// tokens in the state folder.

@@ -101,10 +101,11 @@ var allowedImports = map[string][]string{
 	"transport/sandbox/launcher": {},
 	// installed npm packages of servers; cmd starts the servers from there
 	"transport/npmpackage": {"core/atomicfile", "core/privatefiles", "core/regularfile"},
-	"transport/tokenstore": {"core/atomicfile", "core/backoff", "core/privatefiles"},
+	"transport/tokenstore": {"core/atomicfile", "core/backoff", "core/privatefiles",
+		"core/shared"},
 	// credentials needs upstream for the interface that it implements
-	"transport/credentials": {"core/backoff", "core/identity", "core/taskgroup", "core/upstream",
-		"transport/tokenstore"},
+	"transport/credentials": {"core/backoff", "core/identity", "core/shared", "core/taskgroup",
+		"core/upstream", "transport/tokenstore"},
 	// pages at which principals log in to servers; cmd passes them the logins
 	"transport/connect": {"core/display", "core/identity"},
 	// pages for operators; cmd passes them the data, in the types of query, format and audit

@@ -179,7 +179,7 @@ func (s *Server) keepWithoutIDToken(r *tokenstore.Record, t *oauth2.Token, err e
 	s.event(r.Principal, ActionRejected, "refresh at "+s.o.Issuer, err)
 	next := *r
 	next.Secrets.Access, next.Secrets.Refresh = "", cmp.Or(t.RefreshToken, r.Secrets.Refresh)
-	if err := s.o.Store.Save(&next); err != nil {
+	if err := s.o.Store.Replace(r, &next); err != nil {
 		return err
 	}
 	return s.loginNeeded("the identity provider issues no new ID token without a login",

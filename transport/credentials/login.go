@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"gatekit/core/shared"
 	"gatekit/transport/tokenstore"
 
 	"golang.org/x/oauth2"
@@ -147,15 +148,19 @@ const offlineAccess = "offline_access"
 // ones, or the configured one, and the scopes that the server has asked this principal for.
 func (s *Server) lastLogin(key string) (issuer string, wanted []string, err error) {
 	r, err := s.o.Store.Load(s.id(key))
-	if err == nil {
+	switch {
+	case errors.Is(err, shared.ErrUnavailable):
+		return "", nil, err
+	case err == nil:
 		return cmp.Or(s.o.Issuer, r.AuthorizationServer), r.Wanted, nil
 	}
 	// A damaged record, or one of another key, is replaced by the login.
+	err = nil
 	if s.o.Issuer != "" {
 		return s.o.Issuer, nil, nil
 	}
-	records, err := s.o.Store.List()
-	for _, r := range records {
+	for r, listErr := range s.o.Store.Records() {
+		err = errors.Join(err, listErr)
 		if r.Kind == tokenstore.Login && r.Server == s.o.Name &&
 			slices.Contains(resourcesOf(s.o.URL), r.Resource) {
 			return r.AuthorizationServer, nil, nil
@@ -237,9 +242,14 @@ func (n *Login) Finish(ctx context.Context, query url.Values) (*tokenstore.Recor
 // storeLogin records and stores a login. If it cannot, it revokes the tokens.
 func (s *Server) storeLogin(ctx context.Context, r *tokenstore.Record) (*tokenstore.Record, error) {
 	key := r.Principal
-	unlock, err := s.o.Store.Lock(ctx, r.ID)
+	notStored := func(err error) error {
+		err = errors.Join(err, s.revoke(ctx, r))
+		return errors.Join(err, s.event(key, ActionRejected, "login at "+r.AuthorizationServer,
+			err))
+	}
+	_, unlock, err := s.o.Store.Lock(ctx, r.ID)
 	if err != nil {
-		return nil, err
+		return nil, notStored(err)
 	}
 	defer unlock()
 	// The login takes effect when it is stored. Before that, it must be recorded.
@@ -247,9 +257,7 @@ func (s *Server) storeLogin(ctx context.Context, r *tokenstore.Record) (*tokenst
 		return nil, errors.Join(fmt.Errorf("record the login: %w", err), s.revoke(ctx, r))
 	}
 	if err := s.o.Store.Save(r); err != nil {
-		err = errors.Join(err, s.revoke(ctx, r))
-		return nil, errors.Join(err, s.event(key, ActionRejected,
-			"login at "+r.AuthorizationServer, err))
+		return nil, notStored(err)
 	}
 	s.Forget(key)
 	return r, nil
@@ -287,7 +295,7 @@ func (s *Server) Logout(ctx context.Context, principal string) error {
 		return s.provider.Logout(ctx, principal)
 	}
 	id := s.id(s.key(principal))
-	unlock, err := s.o.Store.Lock(ctx, id)
+	ctx, unlock, err := s.o.Store.Lock(ctx, id)
 	if err != nil {
 		return err
 	}

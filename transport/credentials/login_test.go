@@ -435,7 +435,7 @@ func TestLogoutSendsNoSecretToAnotherIssuer(t *testing.T) {
 	if forms, _, _ := w.snapshot(); len(forms) != 1 {
 		t.Errorf("the earlier issuer got %q", forms[1:])
 	}
-	if records, err := o.Store.List(); err != nil || len(records) != 0 {
+	if records, err := tokenstore.All(o.Store); err != nil || len(records) != 0 {
 		t.Errorf("got the records %v, %v; want none", records, err)
 	}
 }

@@ -51,7 +51,7 @@ func (s *Server) loginClient(ctx context.Context, e *endpoints, kind string,
 			"{ id = \"…\" }, or set register = true", e.as.Issuer)
 	}
 	id := s.registrationID(kind, e.as.Issuer)
-	unlock, err := s.o.Store.Lock(ctx, id)
+	ctx, unlock, err := s.o.Store.Lock(ctx, id)
 	if err != nil {
 		return Client{}, "", err
 	}

@@ -371,7 +371,7 @@ func TestBadRegistrations(t *testing.T) {
 				strings.Contains(err.Error(), "text-of-others") {
 				t.Errorf("got %v, want an error with %q", err, c.want)
 			}
-			if records, err := o.Store.List(); err != nil || len(records) != 0 {
+			if records, err := tokenstore.All(o.Store); err != nil || len(records) != 0 {
 				t.Errorf("the store has %v, %v; want nothing", records, err)
 			}
 		})

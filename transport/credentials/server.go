@@ -15,6 +15,7 @@ import (
 
 	"gatekit/core/backoff"
 	"gatekit/core/identity"
+	"gatekit/core/shared"
 	"gatekit/core/taskgroup"
 	"gatekit/core/upstream"
 	"gatekit/transport/tokenstore"
@@ -81,8 +82,8 @@ type Options struct {
 	Scopes    []string // to ask for beside the scopes that the server wants
 	MaxScopes []string // if not empty, no other scopes are asked for
 
-	HTTP  *http.Client      // for URLs that servers and metadata name: it must check addresses
-	Store *tokenstore.Store // keeps logins; only AuthorizationCode and IDJAG need it
+	HTTP  *http.Client     // for URLs that servers and metadata name: it must check addresses
+	Store tokenstore.Store // keeps logins; only AuthorizationCode and IDJAG need it
 	// Event, if not nil, is called with one of the actions above. A login, a logout, a
 	// registration, or a token of ClientCredentials, Exchange or IDJAG has no effect if Event
 	// returns an error.
@@ -95,10 +96,11 @@ const (
 	expiryShare    = 4                // …or when less than this part of its time is left
 	obtainTimeout  = 40 * time.Second // for discovery and a request for a token
 	metadataMaxAge = time.Hour
-	recheckAfter   = 5 * time.Second // so long a logout of another process has no effect
-	maxLogins      = 10_000          // in memory; others are read from the store again
+	maxLogins      = 10_000 // in memory; others are read from the store again
 	firstPause     = time.Second
 	longestPause   = 30 * time.Second
+	awayPause      = time.Second            // while the shared state is away
+	saveRetry      = 250 * time.Millisecond // of new tokens, while the shared state is away
 )
 
 // Server obtains the tokens for one server. Its methods may be called from many goroutines.
@@ -291,7 +293,7 @@ func (s *Server) obtain(ctx context.Context, l *login, stale string,
 			last := l.attempts(wanted)
 			if last.err != nil && time.Now().Before(last.retryAt) {
 				defer l.mu.Unlock()
-				return "", last.err
+				return l.whileAway(stale, wanted, last.err)
 			}
 			f = &flight{wanted: wanted, done: make(chan struct{})}
 			started := s.goroutines.Go(func(ctx context.Context) {
@@ -314,13 +316,28 @@ func (s *Server) obtain(ctx context.Context, l *login, stale string,
 		if !slices.Equal(f.wanted, wanted) {
 			continue // it was an attempt for requests that want other scopes
 		}
-		if f.err != nil {
-			return "", f.err
-		}
 		l.mu.Lock()
 		defer l.mu.Unlock()
+		if f.err != nil {
+			return l.whileAway(stale, wanted, f.err)
+		}
 		return l.access, nil
 	}
+}
+
+// whileAway returns the token in memory if err means that the shared state is not available. This
+// token is used until it expires, even if it should be refreshed. l.mu is held.
+func (l *login) whileAway(stale string, wanted []string, err error) (string, error) {
+	if l.canGoOn(stale, wanted, err) {
+		return l.access, nil
+	}
+	return "", err
+}
+
+// canGoOn reports whether the token in memory is used although err. l.mu is held.
+func (l *login) canGoOn(stale string, wanted []string, err error) bool {
+	return errors.Is(err, shared.ErrUnavailable) && l.access != "" && l.access != stale &&
+		isBefore(l.expiry) && !missing(wanted, l.scopes)
 }
 
 // isUsable reports whether the token in memory can be sent. l.mu is held.
@@ -348,16 +365,27 @@ func (s *Server) fly(ctx context.Context, l *login, f *flight, stale string) {
 		r, err = s.stored(ctx, key, f.wanted, stale)
 	}
 	refused := (*upstream.CredentialsError)(nil)
+	isAway := errors.Is(err, shared.ErrUnavailable)
 	if err != nil && !errors.As(err, &refused) {
-		err = &upstream.CredentialsError{Reason: "Gatekit could not obtain a token for it",
-			Err: err}
-		s.event(key, ActionRejected, "no token for "+s.o.URL, errors.Unwrap(err))
+		reason := "Gatekit could not obtain a token for it"
+		if isAway {
+			reason = shared.ErrUnavailable.Error()
+		}
+		err = &upstream.CredentialsError{Reason: reason, Err: err}
+		l.mu.Lock()
+		goesOn := l.canGoOn(stale, f.wanted, err)
+		l.mu.Unlock()
+		if !goesOn {
+			s.event(key, ActionRejected, "no token for "+s.o.URL, errors.Unwrap(err))
+		}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	last := l.attempts(f.wanted)
 	l.flight, last.err, f.err = nil, err, err
 	switch {
+	case err != nil && refused == nil && isAway:
+		last.retryAt = time.Now().Add(awayPause)
 	case err != nil && refused == nil:
 		last.failures++
 		last.retryAt = time.Now().Add(backoff.Delay(firstPause, longestPause, last.failures))
@@ -373,7 +401,7 @@ func (s *Server) fly(ctx context.Context, l *login, f *flight, stale string) {
 		l.expiry = r.Expiry
 		last.failures = 0
 		if s.o.Grant == AuthorizationCode || s.o.Grant == IDJAG {
-			l.recheckAt = time.Now().Add(recheckAfter)
+			l.recheckAt = time.Now().Add(s.o.Store.FreshFor())
 		}
 	}
 	close(f.done)
@@ -450,7 +478,7 @@ func (s *Server) stored(ctx context.Context, key string, wanted []string,
 	if err != nil {
 		return nil, err
 	}
-	unlock, err := s.o.Store.Lock(ctx, id)
+	ctx, unlock, err := s.o.Store.Lock(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -479,7 +507,7 @@ func (s *Server) stored(ctx context.Context, key string, wanted []string,
 	case r.Secrets.Refresh == "", s.o.Grant == identityLogin && r.Secrets.Access == "":
 		return nil, s.loginNeeded("the login has expired", key, wanted, nil)
 	}
-	return s.refresh(ctx, r)
+	return s.refresh(ctx, r, unlock)
 }
 
 // isUsable reports whether the token of a record can be sent to the server.
@@ -493,51 +521,6 @@ func (s *Server) isUsable(r *tokenstore.Record, wanted []string, stale string) b
 // missing reports whether a wanted scope is not in have.
 func missing(wanted, have []string) bool {
 	return slices.ContainsFunc(wanted, func(s string) bool { return !slices.Contains(have, s) })
-}
-
-// refresh replaces the tokens of a record. The caller holds the record's lock. If no answer came,
-// refresh tries once more with the same token: the authorization server may not have seen it.
-func (s *Server) refresh(ctx context.Context, r *tokenstore.Record) (*tokenstore.Record, error) {
-	e, err := s.discoveredAs(ctx, r.AuthorizationServer)
-	if err != nil {
-		return nil, err
-	}
-	client := s.clientOf(r)
-	params := url.Values{"refresh_token": {r.Secrets.Refresh}}
-	var t *oauth2.Token
-	for range 2 {
-		t, err = s.requestToken(ctx, e, client, grantRefresh, nil, params)
-		if _, refused := errors.AsType[*tokenError](err); err == nil || refused {
-			break
-		}
-	}
-	refused, ok := errors.AsType[*tokenError](err)
-	if ok && refused.endsLogin(s.isRegistered(client.ID)) {
-		s.event(r.Principal, ActionRejected, "refresh at "+r.AuthorizationServer, err)
-		if err := errors.Join(s.o.Store.Delete(r.ID), s.forgetUnknown(client, e.as.Issuer,
-			err)); err != nil {
-			return nil, err
-		}
-		return nil, s.loginNeeded("the login has ended", r.Principal, nil, refused)
-	}
-	if err != nil {
-		s.forgetEndpoints()
-		return nil, err
-	}
-	kept, err := s.identityToken(t, r.Principal, "")
-	if err != nil {
-		return nil, s.keepWithoutIDToken(r, t, err)
-	}
-	next := s.newRecord(r.Principal, e, client, r.Scopes, kept)
-	next.Wanted = r.Wanted
-	if next.Secrets.Refresh == "" {
-		next.Secrets.Refresh = r.Secrets.Refresh
-	}
-	if err := s.o.Store.Save(next); err != nil {
-		return nil, err
-	}
-	s.event(r.Principal, ActionRefreshed, describe(next), nil)
-	return next, nil
 }
 
 // isOwnClient reports whether the tokens of a client can be used.

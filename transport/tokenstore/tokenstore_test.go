@@ -19,7 +19,7 @@ import (
 
 var key = bytes.Repeat([]byte("k"), 32)
 
-func open(t *testing.T, folder string, key []byte) *tokenstore.Store {
+func open(t *testing.T, folder string, key []byte) *tokenstore.Folder {
 	t.Helper()
 	s, err := tokenstore.Open(folder, key)
 	if err != nil {
@@ -66,10 +66,10 @@ func TestRecordsAreKeptAcrossRestarts(t *testing.T) {
 		fmt.Sprintf("%+v %q", want, want.Secrets.Access+want.Secrets.Refresh) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	list, err := s.List()
+	list, err := tokenstore.All(s)
 	if err != nil || len(list) != 1 || list[0].ID != want.ID ||
 		list[0].Secrets != (tokenstore.Secrets{}) {
-		t.Errorf("List: got %+v, %v; want the record without secrets", list, err)
+		t.Errorf("All: got %+v, %v; want the record without secrets", list, err)
 	}
 	if err := s.Delete(want.ID); err != nil {
 		t.Fatal(err)
@@ -195,7 +195,7 @@ func TestListNamesDamagedFiles(t *testing.T) {
 	if err := os.WriteFile(damaged, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	list, err := s.List()
+	list, err := tokenstore.All(s)
 	if len(list) != 1 || err == nil || !strings.Contains(err.Error(), damaged) {
 		t.Errorf("got %d records, %v; want 1 and an error with %s", len(list), err, damaged)
 	}
@@ -204,24 +204,24 @@ func TestListNamesDamagedFiles(t *testing.T) {
 func TestLockExcludesOtherStores(t *testing.T) {
 	folder := newFolder(t)
 	first, second := open(t, folder, key), open(t, folder, key)
-	unlock, err := first.Lock(t.Context(), record().ID)
+	_, unlock, err := first.Lock(t.Context(), record().ID)
 	if err != nil {
 		t.Fatal(err)
 	}
 	other := record().ID
 	other.Server = "jira"
-	unlockOther, err := second.Lock(t.Context(), other)
+	_, unlockOther, err := second.Lock(t.Context(), other)
 	if err != nil {
 		t.Fatalf("lock of another record: %v", err)
 	}
 	unlockOther()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := second.Lock(ctx, record().ID); !errors.Is(err, context.DeadlineExceeded) {
+	if _, _, err := second.Lock(ctx, record().ID); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("lock that is held: %v; want context.DeadlineExceeded", err)
 	}
 	unlock()
-	unlock, err = second.Lock(t.Context(), record().ID)
+	_, unlock, err = second.Lock(t.Context(), record().ID)
 	if err != nil {
 		t.Fatal(err)
 	}

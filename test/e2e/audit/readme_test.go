@@ -30,6 +30,9 @@ var variable = []struct {
 	{regexp.MustCompile(`#\d+`), "#RECORD"},
 	{regexp.MustCompile(`\bid [a-z2-7]{26}\b`), "id ID"},
 	{regexp.MustCompile(`\S+/gatekit.toml`), "FILE"},
+	{regexp.MustCompile(`\buser id \d+\b`), "user id ID"},
+	{regexp.MustCompile(`^initialized in gatekit-[0-2]$`), "initialized in REPLICA"},
+	{regexp.MustCompile(`^\d+ calls answered\b`), "N calls answered"},
 	{regexp.MustCompile(` +`), " "}, // column widths depend on the values
 }
 
@@ -73,6 +76,14 @@ func TestCompanyExampleReadmeMatchesOutput(t *testing.T) {
 // gets free addresses, since another test may use those of the example.
 func runReadme(t *testing.T, example string, addresses ...string) (dir string, commands int) {
 	t.Helper()
+	dir = copyExample(t, example, addresses...)
+	return dir, runConsoleBlocks(t, dir)
+}
+
+// copyExample returns the folder of a copy of an example, which has free addresses instead of its
+// own.
+func copyExample(t *testing.T, example string, addresses ...string) (dir string) {
+	t.Helper()
 	dir = filepath.Join(t.TempDir(), example)
 	from := os.DirFS(filepath.Join(peers.Top(), "examples", example))
 	if err := os.CopyFS(dir, from); err != nil {
@@ -90,6 +101,13 @@ func runReadme(t *testing.T, example string, addresses ...string) (dir string, c
 	for _, address := range addresses {
 		replaceInFiles(t, dir, address, peers.FreeAddress(t))
 	}
+	return dir
+}
+
+// runConsoleBlocks runs the commands in the README of a folder, and compares their output with the
+// page. It returns the number of commands.
+func runConsoleBlocks(t *testing.T, dir string) (commands int) {
+	t.Helper()
 	page, err := os.ReadFile(filepath.Join(dir, "README.md"))
 	if err != nil {
 		t.Fatal(err)
@@ -101,8 +119,7 @@ func runReadme(t *testing.T, example string, addresses ...string) (dir string, c
 			commands++
 			cmd := exec.CommandContext(harness.Context(t), "sh", "-c", command)
 			cmd.Dir, cmd.WaitDelay = dir, time.Second
-			cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(peers.Gatekit(t))+
-				string(os.PathListSeparator)+os.Getenv("PATH"))
+			cmd.Env = withGatekit(t)
 			out, err := cmd.CombinedOutput()
 			if err != nil {
 				log, _ := os.ReadFile(filepath.Join(dir, "gatekit.log"))
@@ -113,7 +130,13 @@ func runReadme(t *testing.T, example string, addresses ...string) (dir string, c
 			}
 		}
 	}
-	return dir, commands
+	return commands
+}
+
+// withGatekit returns the environment with the gatekit of the tests in PATH.
+func withGatekit(t *testing.T) []string {
+	return append(os.Environ(), "PATH="+filepath.Dir(peers.Gatekit(t))+
+		string(os.PathListSeparator)+os.Getenv("PATH"))
 }
 
 // replaceInFiles replaces a text in all files in a folder. It fails the test if none has it.

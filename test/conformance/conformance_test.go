@@ -84,11 +84,13 @@ func TestServerScenarios(t *testing.T) {
 				url, env := startGatekitWithBearer(t, upstreams[0].table(t, era.everythingServer))
 				wantNoRegressions(t, names, direct, run(url, env...))
 			})
-			t.Run("each request to another replica than the last", func(t *testing.T) {
-				url, env := startReplicas(t, upstreams[0].table(t, era.everythingServer),
-					era.kind == "legacy")
-				wantNoRegressions(t, names, direct, run(url, env...))
-			})
+			for _, b := range balancers {
+				t.Run(b.name, func(t *testing.T) {
+					url, env := startReplicas(t, upstreams[0].table(t, era.everythingServer),
+						era.kind == "legacy", b.start)
+					wantNoRegressions(t, names, direct, run(url, env...))
+				})
+			}
 			t.Run("one of two servers, each with its prefix", func(t *testing.T) {
 				var tables []string
 				for _, up := range upstreams {
@@ -234,51 +236,68 @@ func TestClientScenarios(t *testing.T) {
 	}
 }
 
-// TestRealClientReceivesTheSameMessages runs transcript.mjs directly and through gatekit.
-func TestRealClientReceivesTheSameMessages(t *testing.T) {
-	type step struct {
-		Step     string
-		Messages []string
+// transcriptStep has the messages that a real client received in one step of transcript.mjs.
+type transcriptStep struct {
+	Step     string
+	Messages []string
+}
+
+// transcript runs transcript.mjs against a server.
+func transcript(t *testing.T, mode, url string, env ...string) (steps []transcriptStep) {
+	t.Helper()
+	cmd := exec.CommandContext(testContext(t), "node", filepath.Join(peers.Top(), "test",
+		"conformance", "transcript.mjs"), mode, url)
+	cmd.Env = append(append(os.Environ(), env...), "NODE_MODULES="+peers.Node(t).Path())
+	cmd.Stderr = t.Output()
+	b, err := cmd.Output()
+	if err == nil {
+		err = json.Unmarshal(b, &steps)
 	}
+	if err != nil {
+		t.Fatalf("%s: %v", cmd, err)
+	}
+	return steps
+}
+
+// wantSameTranscript fails the test for each step of two transcripts that differs.
+func wantSameTranscript(t *testing.T, direct, via []transcriptStep) {
+	t.Helper()
+	if len(via) != len(direct) {
+		t.Fatalf("got %d steps through gatekit, want %d as in the direct run", len(via),
+			len(direct))
+	}
+	same := 0
+	for i, want := range direct {
+		if got := via[i]; got.Step == want.Step && slices.Equal(got.Messages, want.Messages) {
+			same++
+		} else {
+			t.Errorf("%s:\ngot  %s %q\nwant %q", want.Step, got.Step, got.Messages, want.Messages)
+		}
+	}
+	t.Logf("same in %d of %d steps", same, len(direct))
+}
+
+// TestRealClientReceivesTheSameMessages runs transcript.mjs directly, through gatekit, and through
+// replicas of gatekit.
+func TestRealClientReceivesTheSameMessages(t *testing.T) {
 	for _, era := range eras {
 		t.Run(era.revision, func(t *testing.T) {
 			t.Parallel()
-			run := func(url string) (steps []step) {
-				cmd := exec.CommandContext(testContext(t), "node", filepath.Join(peers.Top(),
-					"test", "conformance", "transcript.mjs"), era.mode, url)
-				cmd.Env = append(os.Environ(), "NODE_MODULES="+peers.Node(t).Path())
-				cmd.Stderr = t.Output()
-				b, err := cmd.Output()
-				if err == nil {
-					err = json.Unmarshal(b, &steps)
-				}
-				if err != nil {
-					t.Fatalf("%s: %v", cmd, err)
-				}
-				return steps
-			}
-			direct := run(startEverythingServer(t, era.everythingServer))
+			direct := transcript(t, era.mode, startEverythingServer(t, era.everythingServer))
 			if len(direct) != era.steps {
 				t.Fatalf("the transcript has %d steps, want %d", len(direct), era.steps)
 			}
 			for _, up := range upstreams {
 				t.Run(up.name, func(t *testing.T) {
 					url := startGatekit(t, up.table(t, era.everythingServer))
-					via, same := run(url), 0
-					if len(via) != len(direct) {
-						t.Fatalf("got %d steps through gatekit, want %d as in the direct run",
-							len(via), len(direct))
-					}
-					for i, want := range direct {
-						if got := via[i]; got.Step == want.Step && slices.Equal(got.Messages,
-							want.Messages) {
-							same++
-						} else {
-							t.Errorf("%s:\ngot  %s %q\nwant %q", want.Step, got.Step, got.Messages,
-								want.Messages)
-						}
-					}
-					t.Logf("same in %d of %d steps", same, era.steps)
+					wantSameTranscript(t, direct, transcript(t, era.mode, url))
+				})
+			}
+			for _, b := range balancers {
+				t.Run(b.name, func(t *testing.T) {
+					url, env := startReplicas(t, upstreams[0].table(t, era.everythingServer),
+						era.kind == "legacy", b.start)
+					wantSameTranscript(t, direct, transcript(t, era.mode, url, env...))
 				})
 			}
 		})

@@ -3,7 +3,8 @@
 // must pass the same checks through `gatekit run` as without Gatekit, in both eras, over HTTP and
 // over stdio. In these runs Gatekit adds no prefix to names (prefix = "never"). The server is also
 // tested as one of two servers, each with its prefix, and behind three replicas of Gatekit, to
-// which a balancer sends the requests in turn. The client is also tested with the suite's server of
+// which a balancer sends the requests in turn: one in the test's process, haproxy and nginx. The
+// client is also tested with the suite's server of
 // the other era. Another test compares the messages that a real client receives directly and
 // through Gatekit.
 //

@@ -5,28 +5,54 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"gatekit/test/balancertest"
 	"gatekit/test/clustertest"
 	"gatekit/test/harness"
 	"gatekit/test/peers"
 	"gatekit/transport/auth"
 )
 
-// startReplicas starts three replicas of gatekit in front of a server, behind a balancer that sends
-// each request to another replica than the last. It returns the balancer's URL and the variables
-// with which the suite sends its token. When the test is over, each replica must have recorded
-// calls, with the principal of the token. Calls must have been forwarded if the client has
-// sessions, and only then.
-func startReplicas(t *testing.T, table string, hasSessions bool) (url string, env []string) {
+// balancers send each request to another replica than the last. One is in the process of the test.
+// The others are programs, with the configurations of examples/06-replicas. Each returns its URL.
+var balancers = []struct {
+	name  string
+	start func(t *testing.T, replicas ...string) (url string)
+}{
+	{"each request to another replica than the last", func(t *testing.T, urls ...string) string {
+		handler, err := clustertest.RoundRobin(urls...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		balancer := httptest.NewServer(handler)
+		t.Cleanup(balancer.Close)
+		return balancer.URL + "/mcp"
+	}},
+	{"replicas behind haproxy", func(t *testing.T, urls ...string) string {
+		return balancertest.Start(t, balancertest.HAProxy, urls...)
+	}},
+	{"replicas behind nginx", func(t *testing.T, urls ...string) string {
+		return balancertest.Start(t, balancertest.Nginx, urls...)
+	}},
+}
+
+// startReplicas starts three replicas of gatekit in front of a server, behind a balancer. It
+// returns the balancer's URL and the variables with which the client sends its token. When the test
+// is over, the replicas must have recorded calls, with the principal of the token. If the client
+// has sessions, calls must have been forwarded. Otherwise each replica must have served some, and
+// none was forwarded.
+func startReplicas(t *testing.T, table string, hasSessions bool,
+	balancer func(t *testing.T, replicas ...string) string) (url string, env []string) {
 	t.Helper()
 	dir := t.TempDir()
 	if err := clustertest.WriteCertificates(dir); err != nil {
 		t.Fatal(err)
 	}
 	token, digest := auth.NewStaticToken("suite")
-	forwarded := 0
-	t.Cleanup(func() { // after those of all replicas
-		if (forwarded > 0) != hasSessions {
-			t.Errorf("%d calls were forwarded; the client has sessions: %t", forwarded, hasSessions)
+	forwarded, serving := 0, 0 // calls, and replicas that have served calls
+	t.Cleanup(func() {         // after those of all replicas
+		if (forwarded > 0) != hasSessions || serving == 0 || serving < 3 && !hasSessions {
+			t.Errorf("%d calls were forwarded, and %d of 3 replicas have served calls; the client "+
+				"has sessions: %t", forwarded, serving, hasSessions)
 		}
 	})
 	var urls []string
@@ -36,7 +62,9 @@ func startReplicas(t *testing.T, table string, hasSessions bool) (url string, en
 				"[server.everything]\n%s\n", digest, table))
 		urls = append(urls, g.URL)
 		t.Cleanup(func() {
-			checkPrincipal(t, g.Dir, "token:suite", token)
+			if checkPrincipal(t, g.Dir, "token:suite", token) > 0 {
+				serving++
+			}
 			for _, r := range g.Records() {
 				if r.Method == "tools/call" && r.Via != "" {
 					forwarded++
@@ -44,11 +72,5 @@ func startReplicas(t *testing.T, table string, hasSessions bool) (url string, en
 			}
 		})
 	}
-	handler, err := clustertest.RoundRobin(urls...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	balancer := httptest.NewServer(handler)
-	t.Cleanup(balancer.Close)
-	return balancer.URL + "/mcp", bearer(token)
+	return balancer(t, urls...), bearer(token)
 }

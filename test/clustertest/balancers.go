@@ -114,14 +114,17 @@ func hosts(t testing.TB, urls []string) (all []string) {
 func startBalancer(t testing.TB, address, config string, command ...string) {
 	t.Helper()
 	// Debian has both in /usr/sbin, which is not in the PATH of every user.
-	t.Setenv("PATH", os.Getenv("PATH")+":/usr/sbin")
-	peers.Installed(t, command[0])
+	program := filepath.Join("/usr/sbin", command[0])
+	if _, err := exec.LookPath(program); err != nil {
+		peers.Installed(t, command[0])
+		program = command[0]
+	}
 	file := filepath.Join(t.TempDir(), command[0]+".conf")
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var output bytes.Buffer
-	process := exec.Command(command[0], append(command[1:], file)...)
+	process := exec.Command(program, append(command[1:], file)...)
 	process.Stdout, process.Stderr = &output, &output
 	if err := process.Start(); err != nil {
 		t.Fatal(err)

@@ -4,9 +4,8 @@
 // over stdio. In these runs Gatekit adds no prefix to names (prefix = "never"). The server is also
 // tested as one of two servers, each with its prefix, and behind three replicas of Gatekit, to
 // which a balancer sends the requests in turn: one in the test's process, haproxy and nginx. The
-// client is also tested with the suite's server of
-// the other era. Another test compares the messages that a real client receives directly and
-// through Gatekit.
+// client is also tested with the suite's server of the other era. Another test compares the
+// messages that a real client receives directly and through Gatekit.
 //
 // In the scenarios auth/ for clients, Gatekit itself is the OAuth client, and the test is its
 // operator, who logs in. There, no check may fail or warn.

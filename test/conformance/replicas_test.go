@@ -5,7 +5,6 @@ import (
 	"net/http/httptest"
 	"testing"
 
-	"gatekit/test/balancertest"
 	"gatekit/test/clustertest"
 	"gatekit/test/harness"
 	"gatekit/test/peers"
@@ -28,10 +27,10 @@ var balancers = []struct {
 		return balancer.URL + "/mcp"
 	}},
 	{"replicas behind haproxy", func(t *testing.T, urls ...string) string {
-		return balancertest.Start(t, balancertest.HAProxy, urls...)
+		return "http://" + clustertest.StartExampleBalancer(t, "haproxy", urls...) + "/mcp"
 	}},
 	{"replicas behind nginx", func(t *testing.T, urls ...string) string {
-		return balancertest.Start(t, balancertest.Nginx, urls...)
+		return "http://" + clustertest.StartExampleBalancer(t, "nginx", urls...) + "/mcp"
 	}},
 }
 

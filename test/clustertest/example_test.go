@@ -1,4 +1,4 @@
-package balancertest_test
+package clustertest_test
 
 import (
 	"bufio"
@@ -16,14 +16,14 @@ import (
 	"testing"
 	"time"
 
-	"gatekit/test/balancertest"
+	"gatekit/test/clustertest"
 	"gatekit/test/harness"
 	"gatekit/test/peers"
 )
 
 // eachBalancer runs a test with each balancer in front of three servers.
 func eachBalancer(t *testing.T, f func(t *testing.T, b *backends)) {
-	for _, name := range []string{balancertest.HAProxy, balancertest.Nginx} {
+	for _, name := range clustertest.ExampleBalancers() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := &backends{name: name, received: map[string][]int{}}
@@ -36,7 +36,7 @@ func eachBalancer(t *testing.T, f func(t *testing.T, b *backends)) {
 				t.Cleanup(b.servers[i].Close)
 				urls = append(urls, b.servers[i].URL)
 			}
-			b.url = balancertest.Start(t, name, urls...)
+			b.url = "http://" + clustertest.StartExampleBalancer(t, name, urls...) + "/mcp"
 			f(t, b)
 		})
 	}
@@ -246,7 +246,7 @@ func TestEventsArriveAtOnce(t *testing.T) {
 				t.Fatalf("got %q, %v, want %q", lines.Text(), lines.Err(), want)
 			}
 			lines.Scan() // the empty line
-			if b.name == balancertest.HAProxy && n == 0 {
+			if b.name == "haproxy" && n == 0 {
 				for i := range b.ready {
 					b.ready[i].Store(http.StatusServiceUnavailable)
 				}
@@ -260,7 +260,7 @@ func TestEventsArriveAtOnce(t *testing.T) {
 // TestReplicaThatIsNotReadyGetsNoRequests fails the probes of a replica. nginx probes nothing.
 func TestReplicaThatIsNotReadyGetsNoRequests(t *testing.T) {
 	eachBalancer(t, func(t *testing.T, b *backends) {
-		if b.name != balancertest.HAProxy {
+		if b.name != "haproxy" {
 			t.Skip("it probes nothing")
 		}
 		b.ready[1].Store(http.StatusServiceUnavailable)

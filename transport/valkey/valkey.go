@@ -121,8 +121,8 @@ func (s *Store) connect() (valkey.Client, error) {
 }
 
 // reconnect replaces the client, because its connections lead to a server that takes no writes any
-// more. The name of the server may have another address by now. No call waits for the new client: an
-// address that leads nowhere would cost it more than its timeout.
+// more. The name of the server may have another address by now. No call waits for the new client:
+// an address that leads nowhere would cost it more than its timeout.
 func (s *Store) reconnect() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -61,8 +62,8 @@ func TestEverythingRuns(t *testing.T) {
 	rows := 0
 	for line := range strings.Lines(out.String()) {
 		for _, first := range []string{"http", "stdio", "legacy", "modern", "without a stream",
-			"GET streams", "forwarded", "server alone", "gatekit wrap", "       1 | ",
-			"      32 | "} {
+			"GET streams", "forwarded", "rates", "open calls", "server alone", "gatekit wrap",
+			"       1 | ", "      32 | "} {
 			if strings.HasPrefix(line, first) {
 				rows++
 			}
@@ -88,10 +89,14 @@ func TestEverythingRuns(t *testing.T) {
 	authenticationRows := len(authentication) * len(p.workers) * len(p.sizes)
 	principalRows := len(p.eras)
 	replicaRows := len(p.workers) * len(p.sizes)
+	sharedRows := len(sharedCases) * len(p.workers) * len(p.sizes)
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		sharedRows = 0
+	}
 	const sessionRows, viewerRows, startRows = 2, 2, 2
 	if want := callRows + bridgeRows + listRows + definitionRows + memoryRows + sessionRows +
 		pluginRows + auditRows + telemetryRows + policyRows + authenticationRows +
-		principalRows + replicaRows + viewerRows + startRows; rows != want {
+		principalRows + replicaRows + sharedRows + viewerRows + startRows; rows != want {
 		t.Errorf("the report has %d rows, want %d:\n%s", rows, want, &out)
 	}
 	t.Logf("\n%s", &out)

@@ -10,6 +10,7 @@
 //	go run ./test/bench -parts telemetry -routes http-http
 //	go run ./test/bench -parts authentication -routes http-http -sizes 1KiB -rounds 10 -for 1s
 //	go run ./test/bench -parts replicas -sizes 1KiB -rounds 20 -for 1s
+//	go run ./test/bench -parts shared -sizes 1KiB -rounds 20 -for 1s
 //	go run ./test/bench -parts viewers -sizes 1KiB -rounds 10 -for 5s
 //	go run ./test/bench -parts start -server "node server.js"
 //	go run ./test/bench -parts calls -sizes 64KiB -workers 32 -profile /tmp/prof
@@ -83,6 +84,9 @@
 //
 // The part replicas compares calls that a replica forwards to another one with calls that it serves
 // itself. cpu/call is the processor time of both replicas.
+//
+// The part shared compares calls that the plugin limits counts in a store that replicas share with
+// calls that it counts in its own memory.
 //
 // The part viewers compares a Gatekit while viewers of its console follow the traffic with the same
 // process without viewers. The calls come at a fixed rate (-rate), and each has two records. Each

@@ -85,7 +85,7 @@ func newPlan() plan {
 	return plan{
 		parts: listFlag[string]{"calls", "bridge", "list", "definitions", "memory", "sessions",
 			"plugins", "policies", "audit", "telemetry", "authentication", "principals",
-			"replicas", "viewers", "start"},
+			"replicas", "shared", "viewers", "start"},
 		targets:        targetNames,
 		routes:         listFlag[route]{httpHTTP, httpStdio, stdioStdio},
 		eras:           listFlag[era]{legacy, modern},
@@ -179,6 +179,8 @@ func (p *plan) run(out report) (err error) {
 			err = p.measurePrincipals(s, out)
 		case "replicas":
 			err = p.measureReplicas(s, out)
+		case "shared":
+			err = p.measureShared(s, out)
 		case "viewers":
 			err = p.measureViewers(s, out)
 		case "start":
@@ -186,7 +188,7 @@ func (p *plan) run(out report) (err error) {
 		default:
 			err = fmt.Errorf("-parts: unknown part %q, want calls, bridge, list, "+
 				"definitions, memory, sessions, plugins, policies, audit, telemetry, "+
-				"authentication, principals, replicas, viewers or start", part)
+				"authentication, principals, replicas, shared, viewers or start", part)
 		}
 		if err != nil {
 			return err

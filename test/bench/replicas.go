@@ -42,7 +42,7 @@ func (p *plan) measureReplicas(s setup, out report) error {
 				return echoCall(t.tool, size)
 			}, p.rounds, p.length)
 			if err == nil {
-				out.replicasRow(s, size, c)
+				out.pairRow("forwarded", s, size, c)
 			}
 		}
 		if err = errors.Join(err, end()); err != nil {

@@ -164,11 +164,17 @@ func (o *Owners) mayUse(ctx context.Context, server, id, principal string,
 	if o.State == nil && !o.IsReplica {
 		return !o.BelongsToOther(server, id, principal), nil
 	}
-	_, known := o.Name(server, id, principal)
-	if known || o.State == nil {
+	if _, known := o.Name(server, id, principal); known || o.State == nil {
 		return known, nil
 	}
-	return o.learn(ctx, server, id, principal, found)
+	known, err := o.learn(ctx, server, id, principal, found)
+	if !known { // the task may have been created through this process meanwhile
+		_, known = o.Name(server, id, principal)
+	}
+	if known {
+		return true, nil
+	}
+	return false, err
 }
 
 // learn reports whether the shared state has the principal's task. This process knows the task from

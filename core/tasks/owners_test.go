@@ -206,3 +206,28 @@ func TestTasksAreCreatedAtTheSameTime(t *testing.T) {
 		}
 	}
 }
+
+// slowStore calls while before each Get returns.
+type slowStore struct {
+	shared.Values
+	while func()
+}
+
+func (s slowStore) Get(ctx context.Context, k shared.Key) ([]byte, uint64, error) {
+	value, generation, err := s.Values.Get(ctx, k)
+	s.while()
+	return value, generation, err
+}
+
+// A notification about a task may be looked up while the task is being created.
+func TestTaskIsCreatedDuringALookup(t *testing.T) {
+	for _, away := range []bool{false, true} {
+		state := sharedtest.NewFaulty(&shared.Memory{})
+		if away {
+			state.Fail(shared.ErrUnavailable)
+		}
+		o := &tasks.Owners{}
+		o.State = slowStore{state, func() { o.Add("a", "t1", "alice", "tool") }}
+		wantForeign(t, "during its creation", o, "alice", false, "t1")
+	}
+}

@@ -438,6 +438,24 @@ func (p *Pipeline) denyHiddenUse(o *Outcome, used *[]usedAllowance) *DeniedError
 	return nil
 }
 
+// NeedsList reports whether a stage may judge the request m by what it has seen in the list with
+// this method: a stage with KeepHidden that inspects the list may hide items from it, and a
+// ListReader says so itself.
+func (p *Pipeline) NeedsList(m *mcp.Message, list string) bool {
+	for _, s := range p.stages[mcp.Response][mcp.ToClient] {
+		if !s.wantsList(list, m.Server) {
+			continue
+		}
+		if s.keepHidden {
+			return true
+		}
+		if r, ok := s.stage.(ListReader); ok && r.NeedsList(m, list) {
+			return true
+		}
+	}
+	return false
+}
+
 // wantsList reports whether the stage inspects the lists of the server with this method.
 func (s *stage) wantsList(method, server string) bool {
 	m := &mcp.Message{Kind: mcp.Response, Method: method, Server: server}

@@ -376,3 +376,48 @@ func TestOwnToolIsHiddenApart(t *testing.T) {
 		}
 	}
 }
+
+// listReader is a stage that says which lists it needs.
+type listReader struct {
+	pipeline.Stage
+	list string
+}
+
+func (r listReader) NeedsList(_ *mcp.Message, list string) bool { return list == r.list }
+
+func TestNeedsList(t *testing.T) {
+	call := request(t, "tools/call", `{"name":"x"}`, "")
+	call.Server = "a"
+	onlyB := pipeline.Wants{Servers: []string{"b"}}
+	for name, c := range map[string]struct {
+		wants   pipeline.Wants
+		stage   pipeline.Stage
+		keeps   bool
+		tools   bool // tools/list is needed
+		prompts bool // prompts/list is needed
+	}{
+		"hides": {stage: allow, keeps: true, tools: true, prompts: true},
+		"hides tools": {wants: pipeline.Wants{Methods: []string{"tools/list"}}, stage: allow,
+			keeps: true, tools: true},
+		"sees no answers": {wants: pipeline.Wants{Kinds: []mcp.Kind{mcp.Request}}, stage: allow,
+			keeps: true},
+		"sees another server":   {wants: onlyB, stage: allow, keeps: true},
+		"hides nothing":         {stage: allow},
+		"reads lists":           {stage: listReader{allow, "tools/list"}, tools: true},
+		"reads lists of others": {wants: onlyB, stage: listReader{allow, "tools/list"}},
+		"hides, and reads no lists": {stage: listReader{allow, ""}, keeps: true, tools: true,
+			prompts: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := pipeline.New(&record{}, pipeline.Options{}, pipeline.StageConfig{Name: "first",
+				Stage: allow}, pipeline.StageConfig{Name: "s", Wants: c.wants, Stage: c.stage,
+				KeepHidden: c.keeps})
+			if got := p.NeedsList(call, "tools/list"); got != c.tools {
+				t.Errorf("tools/list is needed: %v, want %v", got, c.tools)
+			}
+			if got := p.NeedsList(call, "prompts/list"); got != c.prompts {
+				t.Errorf("prompts/list is needed: %v, want %v", got, c.prompts)
+			}
+		})
+	}
+}

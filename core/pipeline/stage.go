@@ -24,6 +24,14 @@ type QuickStage interface {
 	InspectQuickly(ctx context.Context, m *mcp.Message) (v Verdict, ok bool, err error)
 }
 
+// ListReader is a Stage that may judge the use of an item by what it has seen in a list.
+type ListReader interface {
+	Stage
+	// NeedsList reports whether the verdict about the request m, or about its answer, can depend on
+	// the server's list with this method. m has the server's own names.
+	NeedsList(m *mcp.Message, list string) bool
+}
+
 // StageConfig is a stage with its settings in a pipeline.
 type StageConfig struct {
 	Name    string

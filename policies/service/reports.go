@@ -280,6 +280,11 @@ type loggingStage struct {
 	revisions map[string]server.BundleInfo
 }
 
+// NeedsList implements pipeline.ListReader.
+func (l loggingStage) NeedsList(m *mcp.Message, list string) bool {
+	return l.stage.NeedsList(m, list)
+}
+
 // Inspect implements pipeline.Stage.
 func (l loggingStage) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, error) {
 	began, timing := time.Now(), metrics.New()

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -87,6 +89,33 @@ func call(name string) *mcp.Message {
 		"a", "s1", "e1",
 		identity.FromID("ann"), name
 	return m
+}
+
+// The stage with a decision log needs the same lists as the stage itself.
+func TestStageWithDecisionLogNeedsLists(t *testing.T) {
+	s := newServer(t, plain)
+	s.serve("/logs/here", func(http.ResponseWriter, *http.Request) {})
+	b := newTestClient(t)
+	b.o.DecisionLogs = &service.DecisionLogs{Endpoint: s.remote(), Resource: "logs/here",
+		Buffer: 100, MinDelay: time.Second, MaxDelay: time.Second}
+	for rule, want := range map[string]bool{"input.item.title": true, "input.name": false} {
+		file := filepath.Join(t.TempDir(), "t.rego")
+		if err := os.WriteFile(file, []byte("package gatekit.t\n\ndeny contains \"x\" if "+rule),
+			0o600); err != nil {
+			t.Fatal(err)
+		}
+		stage, err := policies.Load(policies.Options{Files: []string{file}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		call := mcp.NewRequest("1", "tools/call", nil)
+		call.Direction = mcp.ToServer
+		logged, ok := b.open().WithDecisionLog(stage).(pipeline.ListReader)
+		if !ok || logged.NeedsList(call, "tools/list") != want {
+			t.Errorf("with a rule that reads %s, tools/list is needed: %v, want %v", rule, !want,
+				want)
+		}
+	}
 }
 
 // TestPublicURIRemovesSecrets checks that decision logs contain only the scheme, host and path of a

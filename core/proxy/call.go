@@ -336,6 +336,9 @@ func (call *Call) callServer(ctx context.Context, srv *sessionServer, m *mcp.Mes
 	if err := call.denyIfHiddenSkill(ctx, m); err != nil {
 		return nil, err
 	}
+	if err := call.listFirst(ctx, srv, m); err != nil {
+		return nil, err
+	}
 	passed, err := call.passWithApproval(ctx, srv, m, d)
 	if err != nil {
 		return nil, err

@@ -321,6 +321,7 @@ func (call *Call) fetchPages(ctx context.Context, srv *sessionServer, meth mcp.M
 		next, more := m.Get("/nextCursor")
 		switch cursor, ok := m.Text("/nextCursor"); {
 		case !more || string(next) == "null":
+			srv.noteSeen(meth.Name)
 			return nil
 		case !ok:
 			return srv.unavailable("its nextCursor is no string")

@@ -29,6 +29,10 @@ type Options struct {
 	StateKey []byte
 	Log      *slog.Logger
 
+	// ListFirst means that a client may have got lists from other replicas. Before the first use of
+	// an item in a session, the server is asked for the list that the stages need to judge the use.
+	ListFirst bool
+
 	// Tasks has the owners of tasks. If it is nil, the Proxy has its own, in memory. Apply does not
 	// change it.
 	Tasks *tasks.Owners

@@ -46,6 +46,7 @@ func (h *serverHandler) HandleNotification(ctx context.Context, m *mcp.Message) 
 	h.deadline.noteProgress()
 	set := h.session.proxy.settings.Load()
 	m = h.stamp(m)
+	h.server.noteListChanged(m)
 	meth, known := mcp.LookupMethod(m.Method)
 	switch {
 	case known && (meth.Kind != mcp.Notification || meth.Direction == mcp.ToServer):

@@ -39,6 +39,7 @@ type sessionServer struct {
 	initializedSent chan struct{}
 	// methods of the lists that the server is still asked for in the background
 	lateLists map[string]bool
+	seen      seenLists
 	// the login that the client was told of with an error; nil if none is under way
 	elicitation *urlElicitation
 	// closed when initialize has been repeated with new credentials; nil if it need not be
@@ -49,7 +50,7 @@ type sessionServer struct {
 func newSessionServer(s *Session, conf *ServerConfig) *sessionServer {
 	srv := &sessionServer{session: s, name: conf.Name, upstream: conf.Upstream,
 		openToken: make(chan struct{}, 1), firstAttemptEnded: make(chan struct{}),
-		retryNow: make(chan struct{}, 1)}
+		retryNow: make(chan struct{}, 1), seen: seenLists{asking: make(chan struct{}, 1)}}
 	srv.endFirstAttempt = sync.OnceFunc(func() { close(srv.firstAttemptEnded) })
 	return srv
 }

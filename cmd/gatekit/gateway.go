@@ -237,6 +237,8 @@ func (g *gateway) proxyOptions(a *activeConfig) proxy.Options {
 		StateKey: []byte(c.Listen.StateKey),
 		Tasks:    &g.tasks,
 		Log:      g.log,
+		// after a reload, too: these tables need a restart
+		ListFirst: c.Cluster != nil || c.Shared != nil,
 	}
 	if g.recording.telemetry != nil {
 		o.Observer = g.recording.telemetry

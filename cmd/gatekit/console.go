@@ -41,7 +41,7 @@ func (g *gateway) newPublicConsole(c *config.Config, a *auth.Authenticator,
 	}
 	login := &console.Login{
 		PublicURL:     c.Listen.PublicURL,
-		Begin:         beginLogin(a),
+		Begin:         beginUserLogin(a),
 		Scope:         func(p *identity.Principal) console.Scope { return consoleScope(c, p) },
 		Revoked:       func(p *identity.Principal) bool { return a.Revoked(p) != nil },
 		RecordRefusal: g.recording.refusedPage,

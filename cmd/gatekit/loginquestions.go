@@ -213,26 +213,26 @@ func (q *loginQuestions) ask(ctx context.Context, who *identity.Principal,
 		callback.close()
 		return nil, err
 	}
-	finish := func(ctx context.Context, query url.Values) error {
-		_, err := n.Finish(ctx, query)
-		if err == nil {
-			q.loggedIn(login.server, who.ID())
-		}
-		return err
-	}
 	login.issuer, login.scopes = n.Issuer, n.Scopes
 	if who.ID() == "" {
 		login.url = n.URL
 		return func() error {
 			defer callback.close()
 			return callback.wait(ctx, n.Matches, func(query url.Values) error {
-				return finish(ctx, query)
+				_, err := n.Finish(ctx, query)
+				if err == nil {
+					q.loggedIn(login.server, who.ID())
+				}
+				return err
 			})
 		}, nil
 	}
-	link, err := q.pages().Ask(connect.Login{Principal: who, Server: login.server,
-		AuthorizationServer: n.Issuer, Scopes: n.Scopes, URL: n.URL, Matches: n.Matches,
-		Finish: finish})
+	rest, err := n.Save()
+	if err != nil {
+		return nil, err
+	}
+	link, err := q.pages().Ask(ctx, connect.Login{Principal: who, Server: login.server,
+		AuthorizationServer: n.Issuer, Scopes: n.Scopes, URL: n.URL, State: n.State(), Rest: rest})
 	if err != nil {
 		return nil, err
 	}

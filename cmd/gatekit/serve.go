@@ -96,7 +96,7 @@ func (l *listeners) bindClients(context.Context) (err error) {
 		}
 		l.gateway.auth.Store(l.auth)
 		if l.config.Listen.HasConnectPages() {
-			pages, err := newPages(l.config, l.auth, l.gateway.recording)
+			pages, err := l.gateway.newPages(l.config, l.auth)
 			if err != nil {
 				return err
 			}

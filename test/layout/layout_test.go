@@ -107,7 +107,7 @@ var allowedImports = map[string][]string{
 	"transport/credentials": {"core/backoff", "core/identity", "core/shared", "core/taskgroup",
 		"core/upstream", "transport/tokenstore"},
 	// pages at which principals log in to servers; cmd passes them the logins
-	"transport/connect": {"core/display", "core/identity"},
+	"transport/connect": {"core/display", "core/identity", "core/shared"},
 	// pages for operators; cmd passes them the data, in the types of query, format and audit
 	"transport/console": {"audit", "audit/format", "audit/query", "core/display", "core/identity",
 		"transport/connect"},

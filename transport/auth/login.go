@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"golang.org/x/oauth2"
 
 	"gatekit/core/display"
@@ -45,6 +46,21 @@ func (a *Authenticator) HasLogin(issuer string) bool {
 // redirect, and Finish takes the query of that request. Run must be called for the keys.
 func (a *Authenticator) BeginLogin(ctx context.Context, issuer, redirect string) (*UserLogin,
 	error) {
+	l, err := a.newUserLogin(ctx, issuer)
+	if err != nil {
+		return nil, err
+	}
+	l.redirect, l.state, l.nonce = redirect, rand.Text(), rand.Text()
+	l.verifier = oauth2.GenerateVerifier()
+	// Many providers do not say in their metadata that they know PKCE, but ignore what they do not
+	// know. The nonce protects the code, too.
+	l.URL = l.config().AuthCodeURL(l.state, oauth2.S256ChallengeOption(l.verifier),
+		oauth2.SetAuthURLParam("nonce", l.nonce))
+	return l, nil
+}
+
+// newUserLogin returns a login at an issuer that has not begun.
+func (a *Authenticator) newUserLogin(ctx context.Context, issuer string) (*UserLogin, error) {
 	if !a.HasLogin(issuer) {
 		return nil, fmt.Errorf("users of the issuer %s cannot log in: it has no login client",
 			display.Quote(issuer, maxQuoted))
@@ -62,12 +78,38 @@ func (a *Authenticator) BeginLogin(ctx context.Context, issuer, redirect string)
 	if err := m.checkLogin(); err != nil {
 		return nil, err
 	}
-	l := &UserLogin{issuer: i, metadata: m, redirect: redirect, state: rand.Text(),
-		nonce: rand.Text(), verifier: oauth2.GenerateVerifier()}
-	// Many providers do not say in their metadata that they know PKCE, but ignore what they do not
-	// know. The nonce protects the code, too.
-	l.URL = l.config().AuthCodeURL(l.state, oauth2.S256ChallengeOption(l.verifier),
-		oauth2.SetAuthURLParam("nonce", l.nonce))
+	return &UserLogin{issuer: i, metadata: m}, nil
+}
+
+// savedUserLogin has what Save saves.
+type savedUserLogin struct {
+	Redirect string `json:"redirect"`
+	State    string `json:"state"`
+	Nonce    string `json:"nonce"`
+	Verifier string `json:"verifier"`
+}
+
+// State returns the parameter state of the answer.
+func (l *UserLogin) State() string { return l.state }
+
+// Save returns what ResumeLogin needs, perhaps in another replica. It is a secret.
+func (l *UserLogin) Save() ([]byte, error) {
+	return json.Marshal(savedUserLogin{l.redirect, l.state, l.nonce, l.verifier})
+}
+
+// ResumeLogin returns the login at an issuer that Save has saved. The caller must finish it once at
+// most. Its URL is "".
+func (a *Authenticator) ResumeLogin(ctx context.Context, issuer string, saved []byte) (*UserLogin,
+	error) {
+	var s savedUserLogin
+	if err := json.Unmarshal(saved, &s); err != nil {
+		return nil, err
+	}
+	l, err := a.newUserLogin(ctx, issuer)
+	if err != nil {
+		return nil, err
+	}
+	l.redirect, l.state, l.nonce, l.verifier = s.Redirect, s.State, s.Nonce, s.Verifier
 	return l, nil
 }
 

@@ -117,12 +117,15 @@ func TestUserLogsInAtTheIssuer(t *testing.T) {
 		name    string
 		methods []string
 		change  map[string]any
+		// by what Save has saved, as another replica finishes it
+		isResumed bool
 	}{
-		{"usual", nil, nil},
-		{"the secret in the form", []string{"client_secret_post"}, nil},
+		{"usual", nil, nil, false},
+		{"the secret in the form", []string{"client_secret_post"}, nil, false},
 		{"several audiences", nil, map[string]any{"aud": []string{"other", "pages"},
-			"azp": "pages"}},
-		{"the type of Keycloak", nil, map[string]any{"typ": "ID"}},
+			"azp": "pages"}, false},
+		{"the type of Keycloak", nil, map[string]any{"typ": "ID"}, false},
+		{"resumed", nil, nil, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var metadata map[string]any
@@ -144,6 +147,16 @@ func TestUserLogsInAtTheIssuer(t *testing.T) {
 				!l.Matches(query) {
 				t.Error("Matches is true for other queries, or false for its own")
 			}
+			if c.isResumed {
+				state := l.State()
+				saved, err := l.Save()
+				if err == nil {
+					l, err = a.ResumeLogin(t.Context(), loginA, saved)
+				}
+				if err != nil || l.State() != state {
+					t.Fatalf("got the state %q, %v; want %q", l.State(), err, state)
+				}
+			}
 			p, err := l.Finish(t.Context(), query)
 			if err != nil || p.ID() != loginA+"#ann" {
 				t.Fatalf("got the principal %q, error %v; want ann", p.ID(), err)
@@ -162,6 +175,21 @@ func TestUserLogsInAtTheIssuer(t *testing.T) {
 				t.Error("a login was finished twice")
 			}
 		})
+	}
+}
+
+func TestOnlySavedLoginsAreResumed(t *testing.T) {
+	a, i := startLogin(t, nil, nil)
+	l, _ := i.beginLogin(t, a, nil, nil)
+	saved, err := l.Save()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ issuer, saved string }{{loginA, "{"}, {loginA, ""},
+		{"https://other.example", string(saved)}} {
+		if l, err := a.ResumeLogin(t.Context(), c.issuer, []byte(c.saved)); err == nil {
+			t.Errorf("%s %q: got the login %v", c.issuer, c.saved, l)
+		}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,6 +42,7 @@ type world struct {
 	// is called while a login at the server is finished; may be nil
 	duringFinish func()
 
+	mu                     sync.Mutex
 	issuerAnswers, answers []url.Values // that Finish got
 	refusals               []connect.Refusal
 	states                 int
@@ -51,33 +53,59 @@ func newWorld(t *testing.T) *world { return newWorldAt(t, public) }
 func newWorldAt(t *testing.T, publicURL string) *world {
 	w := &world{t: t, user: "ann"}
 	var err error
-	w.pages, err = connect.New(connect.Options{
-		PublicURL: publicURL,
-		HasLogin:  func(i string) bool { return i == issuer || i == other },
-		BeginLogin: func(_ context.Context, at, redirect string) (connect.UserLogin, error) {
-			w.states++
-			state := fmt.Sprint("issuer-state-", w.states)
-			return connect.UserLogin{
-				URL: at + "/auth?" + url.Values{"state": {state},
-					"redirect_uri": {redirect}}.Encode(),
-				Matches: func(q url.Values) bool { return q.Get("state") == state },
-				Finish: func(_ context.Context, q url.Values) (*identity.Principal, error) {
-					w.issuerAnswers = append(w.issuerAnswers, q)
-					if w.userError != nil {
-						return nil, w.userError
-					}
-					return principal(t, at, w.user), nil
-				}}, w.beginErr
-		},
-		Revoked: func(*identity.Principal) bool { return w.revoked },
-		RecordRefusal: func(_ *http.Request, x connect.Refusal) {
-			w.refusals = append(w.refusals, x)
-		},
-	})
-	if err != nil {
+	if w.pages, err = connect.New(w.options(publicURL)); err != nil {
 		t.Fatal(err)
 	}
 	return w
+}
+
+// options returns the options for pages at a URL.
+func (w *world) options(publicURL string) connect.Options {
+	return connect.Options{
+		PublicURL: publicURL,
+		HasLogin:  func(i string) bool { return i == issuer || i == other },
+		BeginLogin: func(_ context.Context, at, redirect string) (connect.Begun, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.states++
+			state := fmt.Sprint("issuer-state-", w.states)
+			return connect.Begun{
+				URL: at + "/auth?" + url.Values{"state": {state},
+					"redirect_uri": {redirect}}.Encode(),
+				State: state, Rest: []byte("rest of " + state)}, w.beginErr
+		},
+		FinishUser: func(_ context.Context, at string, rest []byte, q url.Values) (
+			*identity.Principal, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.issuerAnswers = append(w.issuerAnswers, q)
+			if string(rest) != "rest of "+q.Get("state") {
+				w.t.Errorf("the answer %s finishes a login with %q", q, rest)
+			}
+			if w.userError != nil {
+				return nil, w.userError
+			}
+			return principal(w.t, at, w.user), nil
+		},
+		Finish: func(_ context.Context, n connect.Login, q url.Values) error {
+			w.mu.Lock()
+			w.answers = append(w.answers, q)
+			w.mu.Unlock()
+			if string(n.Rest) != "rest of "+q.Get("state") || n.Server != "box" {
+				w.t.Errorf("the answer %s finishes the login %+v", q, n)
+			}
+			if w.duringFinish != nil {
+				w.duringFinish()
+			}
+			return w.finishErr
+		},
+		Revoked: func(*identity.Principal) bool { return w.revoked },
+		RecordRefusal: func(_ *http.Request, x connect.Refusal) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.refusals = append(w.refusals, x)
+		},
+	}
 }
 
 func principal(t *testing.T, issuer, name string) *identity.Principal {
@@ -101,15 +129,8 @@ func (w *world) askFor(n connect.Login) *connect.Link {
 	w.states++
 	state := fmt.Sprint("server-state-", w.states)
 	n.URL = "https://as.example/authorize?state=" + state
-	n.Matches = func(q url.Values) bool { return q.Get("state") == state }
-	n.Finish = func(_ context.Context, q url.Values) error {
-		w.answers = append(w.answers, q)
-		if w.duringFinish != nil {
-			w.duringFinish()
-		}
-		return w.finishErr
-	}
-	l, err := w.pages.Ask(n)
+	n.State, n.Rest = state, []byte("rest of "+state)
+	l, err := w.pages.Ask(w.t.Context(), n)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -823,12 +844,12 @@ func TestPagesAreBounded(t *testing.T) {
 		w.ask("ann")
 	}
 	n := connect.Login{Principal: principal(t, issuer, "ann"), Server: "box"}
-	if _, err := w.pages.Ask(n); err == nil ||
+	if _, err := w.pages.Ask(t.Context(), n); err == nil ||
 		!strings.Contains(err.Error(), "1000 principals are asked") {
 		t.Errorf("got the error %v", err)
 	}
 	result(t, l)
-	if _, err := w.pages.Ask(n); err != nil {
+	if _, err := w.pages.Ask(t.Context(), n); err != nil {
 		t.Error(err)
 	}
 }
@@ -881,7 +902,7 @@ func TestOnlyUsersOfAnIssuerWithALoginAreAsked(t *testing.T) {
 		if w.pages.CanAsk(p) {
 			t.Errorf("%q can be asked", p.ID())
 		}
-		if l, err := w.pages.Ask(connect.Login{Principal: p}); err == nil {
+		if l, err := w.pages.Ask(t.Context(), connect.Login{Principal: p}); err == nil {
 			t.Errorf("%q got the link %s", p.ID(), l.URL)
 		}
 	}

@@ -22,8 +22,10 @@
 // browser (session.go) has a principal, and the link shows its page (page.go). The POST of its form
 // sends the browser to the authorization server, which sends it back to /connect/callback.
 //
-// # Why links and sessions are in memory
+// # Where links and sessions are
 //
-// Whoever asked waits in this process, and a link that can be used only once needs a state. After a
-// restart, the client repeats the call and gets another link.
+// In memory, or in the state that replicas share (state.go). With that, each request of a login may
+// reach another replica, and each step still counts once over all of them. Whoever asked waits in
+// its own replica, which looks for the result a few times per second. After a restart without a
+// shared state, the client repeats the call and gets another link.
 package connect

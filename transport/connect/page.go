@@ -99,7 +99,7 @@ func setHeaders(h http.Header) {
 func (m message) write(w http.ResponseWriter, status int) { writePage(w, status, messagePage, m) }
 
 // write writes the page of a link, with a form.
-func (l *Link) write(w http.ResponseWriter, csrf string) {
+func (l *openLink) write(w http.ResponseWriter, csrf string) {
 	show := func(text, otherwise string) string {
 		if text == "" {
 			return otherwise

@@ -3,7 +3,9 @@ package connect
 import (
 	"crypto/aes"
 	"crypto/cipher"
+	"crypto/hkdf"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
 	"strings"
@@ -19,13 +21,20 @@ const maxSealed = 200
 // purpose is authenticated together with what is sealed.
 const purpose = "gatekit connect link"
 
-// sealer seals the ids of links, so that only links of this process are looked up. The key is
-// random.
+// sealer seals the ids of links, so that only links of this process, or of its replicas, are looked
+// up.
 type sealer struct{ aead cipher.AEAD }
 
-func newSealer() (sealer, error) {
-	key := make([]byte, 32)
-	rand.Read(key)
+// newSealer returns a sealer with a key that is derived from secret, or random if secret is nil.
+func newSealer(secret []byte) (sealer, error) {
+	if secret == nil {
+		secret = make([]byte, 32)
+		rand.Read(secret)
+	}
+	key, err := hkdf.Key(sha256.New, secret, nil, purpose, 32)
+	if err != nil {
+		return sealer{}, err
+	}
 	block, err := aes.NewCipher(key)
 	if err != nil {
 		return sealer{}, err

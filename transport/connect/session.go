@@ -1,28 +1,14 @@
 package connect
 
 import (
+	"context"
 	"crypto/rand"
+	"errors"
+	"maps"
 	"net/http"
 	"slices"
 	"time"
 )
-
-// session holds the state of one browser. Pages.mu guards it.
-type session struct {
-	cookie    string
-	expires   time.Time
-	issuer    string     // at which the user has logged in; "" if nowhere yet
-	principal string     // ID of the user; "" if nobody has logged in yet
-	csrf      string     // is in the forms of the pages
-	attempts  []*attempt // logins at issuers that have begun in the browser
-	begun     []*Link    // links whose logins at servers have begun in the browser
-}
-
-// attempt is a login at an issuer that has begun, to open a link.
-type attempt struct {
-	login UserLogin
-	link  *Link
-}
 
 // cookieName is the name of the cookie. Browsers accept the prefix only from https, for this host
 // alone and for all its paths. http is only used on this machine, where there is no other way.
@@ -33,54 +19,96 @@ func (p *Pages) cookieName() string {
 	return "gatekit-connect"
 }
 
-// setCookie gives the browser the cookie of a session, or removes it if there is no session.
-func (p *Pages) setCookie(w http.ResponseWriter, s *session) {
+// setCookie gives the browser the cookie of a session, or removes it if cookie is "".
+func (p *Pages) setCookie(w http.ResponseWriter, cookie string) {
 	// Lax: the cookie comes with the redirects of issuers and authorization servers, and not with
 	// the forms of other sites.
 	c := &http.Cookie{Name: p.cookieName(), Path: "/", Secure: p.isSecure, HttpOnly: true,
 		SameSite: http.SameSiteLaxMode, MaxAge: -1}
-	if s != nil {
-		c.Value, c.MaxAge = s.cookie, int(sessionLifetime/time.Second)
+	if cookie != "" {
+		c.Value, c.MaxAge = cookie, int(sessionLifetime/time.Second)
 	}
 	http.SetCookie(w, c)
 }
 
-// session returns the session of the browser that sent a request, or nil. p.mu is held.
-func (p *Pages) session(r *http.Request) *session {
+// maxCookie bounds the value of a cookie that is looked up, in bytes.
+const maxCookie = 100
+
+// cookie returns the cookie of the browser that sent a request, or "".
+func (p *Pages) cookie(r *http.Request) string {
 	c, err := r.Cookie(p.cookieName())
-	if err != nil {
-		return nil
+	if err != nil || len(c.Value) > maxCookie {
+		return ""
 	}
-	s := p.sessions[c.Value]
-	if s == nil || !time.Now().Before(s.expires) {
-		return nil
-	}
-	return s
+	return c.Value
 }
 
-// newSession adds a session, or returns nil if there are too many. p.mu is held.
-func (p *Pages) newSession() *session {
+// session returns the session with a cookie, or nil.
+func (p *Pages) session(ctx context.Context, cookie string) (*sessionState, error) {
+	if cookie == "" {
+		return nil, nil
+	}
+	s, _, err := load[sessionState](ctx, p.values, sessionKey(cookie))
+	if err != nil || s == nil || !time.Now().Before(s.Expires) {
+		return nil, err
+	}
+	return s, nil
+}
+
+// errTooManySessions is the error of a browser that gets no session.
+var errTooManySessions = errors.New("there are too many sessions of browsers")
+
+// newSession stores a session, and returns its cookie.
+func (p *Pages) newSession(ctx context.Context, s sessionState) (cookie string, err error) {
+	s.CSRF, s.Expires = rand.Text(), time.Now().Add(sessionLifetime)
+	cookie = rand.Text()
+	p.mu.Lock()
 	if len(p.sessions) >= maxSessions {
-		for cookie, s := range p.sessions {
-			if !time.Now().Before(s.expires) {
-				delete(p.sessions, cookie)
-			}
-		}
-		if len(p.sessions) >= maxSessions {
-			return nil
-		}
+		maps.DeleteFunc(p.sessions, func(_ string, expires time.Time) bool {
+			return !time.Now().Before(expires)
+		})
 	}
-	s := &session{cookie: rand.Text(), csrf: rand.Text(),
-		expires: time.Now().Add(sessionLifetime)}
-	p.sessions[s.cookie] = s
-	return s
+	hasRoom := len(p.sessions) < maxSessions
+	if hasRoom {
+		p.sessions[cookie] = s.Expires
+	}
+	p.mu.Unlock()
+	if !hasRoom {
+		return "", errTooManySessions
+	}
+	return cookie, store(ctx, p.values, sessionKey(cookie), 0, &s)
 }
 
-// end removes the session. pages.mu is held.
-func (p *Pages) end(s *session) { delete(p.sessions, s.cookie) }
+// endSession removes a session, and returns it. It returns nil if there is none.
+func (p *Pages) endSession(ctx context.Context, cookie string) (*sessionState, error) {
+	p.mu.Lock()
+	delete(p.sessions, cookie)
+	p.mu.Unlock()
+	return take[sessionState](ctx, p.values, sessionKey(cookie))
+}
 
-// forgetEnded removes the attempts and logins that can no longer succeed. Pages.mu is held.
-func (s *session) forgetEnded() {
-	s.attempts = slices.DeleteFunc(s.attempts, func(a *attempt) bool { return !a.link.isOpen() })
-	s.begun = slices.DeleteFunc(s.begun, func(l *Link) bool { return !l.isAlive() })
+// updateSession changes the session with a cookie, without what can no longer succeed. It returns
+// nil if there is none, or if change returns false.
+func (p *Pages) updateSession(ctx context.Context, cookie string,
+	change func(*sessionState) bool) (*sessionState, error) {
+	if cookie == "" {
+		return nil, nil
+	}
+	s, ok, err := update(ctx, p.values, sessionKey(cookie), func(s *sessionState) bool {
+		s.forgetExpired()
+		return time.Now().Before(s.Expires) && change(s)
+	})
+	if !ok {
+		return nil, err
+	}
+	return s, nil
+}
+
+// forgetExpired removes the attempts and logins whose links have expired.
+func (s *sessionState) forgetExpired() {
+	now := time.Now()
+	s.Attempts = slices.DeleteFunc(s.Attempts, func(a attempt) bool {
+		return !now.Before(a.Expires)
+	})
+	s.Begun = slices.DeleteFunc(s.Begun, func(b begun) bool { return !now.Before(b.Expires) })
 }

@@ -308,3 +308,124 @@ func TestFailedRefreshDelaysNobody(t *testing.T) {
 		t.Errorf("the next replica waits for %v", took)
 	}
 }
+
+// A login that one replica has begun is finished by another one.
+func TestLoginIsFinishedByAnotherReplica(t *testing.T) {
+	for name, register := range map[string]bool{"configured client": false,
+		"registered client": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.issueRotating()
+			o, _ := w.withState()
+			if register {
+				w.registers(map[string]any{"client_secret": "secret-of-client",
+					"token_endpoint_auth_method": "client_secret_post"})
+				o.Client, o.Register = credentials.Client{}, true
+			}
+			o.Callback = redirect
+			login, err := open(t, o).BeginPageLogin(t.Context(), "token:ann")
+			if err != nil {
+				t.Fatal(err)
+			}
+			query := answer(t, login)
+			saved, err := login.Save()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(string(saved), "client-secret") {
+				t.Error("the secret of the configuration is saved")
+			}
+			other := open(t, o)
+			resumed, err := other.ResumeLogin(saved)
+			if err != nil || resumed.State() != login.State() || resumed.Issuer != w.auth.URL {
+				t.Fatalf("got the login %+v, %v", resumed, err)
+			}
+			if _, err := resumed.Finish(t.Context(), query); err != nil {
+				t.Fatal(err)
+			}
+			mustCall(t, w, other, "ann")
+			mustCall(t, w, open(t, o), "ann")
+			if _, err := w.call(other, "bob"); err == nil {
+				t.Error("bob uses the login of ann")
+			}
+			forms, _, _ := w.snapshot()
+			want := map[string]string{"client_id": "gatekit", "client_secret": "client-secret"}
+			if register {
+				want = map[string]string{"client_id": "client-1",
+					"client_secret": "secret-of-client"}
+			}
+			want["resource"], want["redirect_uri"] = w.url(), redirect
+			for k, v := range want {
+				if forms[0][k] != v {
+					t.Errorf("the code comes with the %s %q, want %q", k, forms[0][k], v)
+				}
+			}
+			if forms[0]["code_verifier"] == "" {
+				t.Error("the code comes without its verifier")
+			}
+		})
+	}
+}
+
+// A replica with another configuration does not finish a login.
+func TestLoginOfAnotherConfigurationIsNotFinished(t *testing.T) {
+	w := newWorld(t)
+	o, _ := w.withState()
+	login, err := open(t, o).BeginLogin(t.Context(), "token:ann", toRedirect)
+	if err != nil {
+		t.Fatal(err)
+	}
+	saved, err := login.Save()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(*credentials.Options){
+		"issuer": func(o *credentials.Options) { o.Issuer = "https://other.example" },
+		"client": func(o *credentials.Options) { o.Client.ID = "other" },
+	} {
+		other := o
+		change(&other)
+		if n, err := open(t, other).ResumeLogin(saved); err == nil {
+			t.Errorf("another %s: got the login %+v", name, n)
+		}
+	}
+	for _, text := range []string{"", "{", "{}"} {
+		if n, err := open(t, o).ResumeLogin([]byte(text)); err == nil {
+			t.Errorf("%q: got the login %+v", text, n)
+		}
+	}
+}
+
+// The same holds for a login at an identity provider.
+func TestIdentityLoginIsFinishedByAnotherReplica(t *testing.T) {
+	w, p := newWorld(t), newProvider(t)
+	o := w.withProvider(p)
+	o.Store = tokenstore.NewShared(&shared.Memory{})
+	first, second := open(t, o), open(t, o)
+	ann := p.of(t, "ann")
+	login, err := first.BeginLogin(t.Context(), ann.ID(), toRedirect)
+	if err != nil {
+		t.Fatal(err)
+	}
+	saved, err := login.Save()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(saved), "idp-secret") {
+		t.Error("the secret of the configuration is saved")
+	}
+	resumed, err := second.ResumeLogin(saved)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resumed.URL = login.URL // of which the provider of the test makes the answer
+	if err := p.finish(t, resumed, "ann"); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []*credentials.Server{first, second} {
+		if _, err := ask(t, w, s, ann); err != nil {
+			t.Error(err)
+		}
+	}
+	wantNoIdentity(t, w, p)
+}

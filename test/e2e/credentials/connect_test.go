@@ -43,17 +43,22 @@ func startConnectableAt(t *testing.T, at authorizationServer, front *front, publ
 	c := &connectable{public: public}
 	c.provider = at.start(t, 3600, 3600, "CONNECT="+c.public+"/connect")
 	c.server = protectedBy(t, c.provider, false)
-	c.gatekit = start(t, fmt.Sprintf(`public_url = %q
+	c.gatekit = start(t, c.listening()+tables+oauth(c.server, pinned(c.provider), settings)+
+		harness.ScriptedServer("other"))
+	front.forward(t, c.gatekit)
+	return c
+}
+
+// listening returns the settings of [listen] and its issuer.
+func (c *connectable) listening() string {
+	return fmt.Sprintf(`public_url = %q
 [[listen.auth.issuer]]
 issuer = %q
 audience = [%q]
 tokens = "introspection"
 introspect = { id = "server", secret = "server" }
 login = { id = "gatekit-connect", secret = "s3cret-of-connect" }
-`, c.public, c.provider.issuer, gatekitResource)+tables+
-		oauth(c.server, pinned(c.provider), settings)+harness.ScriptedServer("other"))
-	front.forward(t, c.gatekit)
-	return c
+`, c.public, c.provider.issuer, gatekitResource)
 }
 
 // client returns a client of gatekit with a bearer token. If it is legacy, the principal has a

@@ -10,10 +10,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"gatekit/core/shared"
+	"gatekit/test/clustertest"
 	"gatekit/test/harness"
 	"gatekit/test/mcptest"
 	"gatekit/test/redistest"
@@ -32,10 +34,11 @@ func startState(t *testing.T) *redistest.Server {
 
 var stateKey = strings.Repeat("k", 32)
 
-// sharing returns [listen] state_key and [shared]. It comes first in the configuration.
-func sharing(state *redistest.Server) string {
-	return fmt.Sprintf("state_key = %q\n[shared]\nurl = \"redis://%s\"\ntimeout = \"2s\"\n",
-		stateKey, state.Addr)
+// sharing returns [listen] state_key, further settings of [listen], and [shared]. It comes first in
+// the configuration.
+func sharing(state *redistest.Server, listen ...string) string {
+	return fmt.Sprintf("state_key = %q\n%s[shared]\nurl = \"redis://%s\"\ntimeout = \"2s\"\n",
+		stateKey, strings.Join(listen, ""), state.Addr)
 }
 
 // startReplicas starts three replicas with one configuration, each with a state folder of its own.
@@ -347,5 +350,87 @@ func TestReplicaIsKilledDuringARefresh(t *testing.T) {
 	}
 	if got := actionsOf(all[1:]); got["refreshed"] != 1 {
 		t.Errorf("the others have recorded %v, want one refresh", got)
+	}
+}
+
+// startBalancer starts a proxy that sends each request to another gatekit than the last, once
+// forward was called.
+func startBalancer(t *testing.T) (url string, forward func(all []*harness.Gatekit)) {
+	var balancer atomic.Pointer[http.Handler]
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		(*balancer.Load()).ServeHTTP(w, r)
+	}))
+	t.Cleanup(s.Close)
+	return s.URL, func(all []*harness.Gatekit) {
+		t.Helper()
+		var urls []string
+		for _, g := range all {
+			urls = append(urls, g.URL)
+		}
+		h, err := clustertest.RoundRobin(urls...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		balancer.Store(&h)
+	}
+}
+
+// Ann is asked to log in by one replica. Each request of her browser reaches another replica than
+// the last. The call goes on, and all replicas use the login.
+func TestLoginThroughSeveralReplicas(t *testing.T) {
+	for _, revision := range harness.Revisions {
+		t.Run(revision, func(t *testing.T) {
+			address, forward := startBalancer(t)
+			c := &connectable{public: address + "/gate"}
+			c.provider = oneAuthorizationServer().start(t, 3600, 3600,
+				"CONNECT="+c.public+"/connect")
+			c.server = protectedBy(t, c.provider, false)
+			state := startState(t)
+			all := startReplicas(t, sharing(state, c.listening())+
+				oauth(c.server, pinned(c.provider), preRegistered)+harness.ScriptedServer("other"))
+			forward(all)
+			c.gatekit = all[0]
+			ann, token := c.provider.issuer+"#ann", c.provider.accessToken("ann")
+			client := c.client(t, revision, ann, token)
+			question, called := callUntilAsked(t, client, opensURLs(client, "accept"))
+			page := mcptest.Text(question.Params, "url")
+
+			if status, text := newUser(t, "bob").open(c, page); status != http.StatusForbidden {
+				t.Errorf("bob got status %d and the page\n%s", status, text)
+			}
+			user := newUser(t, "ann")
+			status, text := user.open(c, page)
+			if status != http.StatusOK || !strings.Contains(text, "<dd>"+ann+"</dd>") {
+				t.Fatalf("ann got status %d and the page\n%s", status, text)
+			}
+			status, last := user.press(c, page, text)
+			if status != http.StatusOK || !strings.Contains(last, "You are logged in") {
+				t.Errorf("the last page has status %d:\n%s", status, last)
+			}
+			if got := <-called; !strings.Contains(got, "you are ann") {
+				t.Errorf("the call got %s, want the result for ann", got)
+			}
+			for range all {
+				if status, _ := user.open(c, page); status != http.StatusNotFound {
+					t.Errorf("the link was used, and now gets status %d", status)
+				}
+			}
+			for _, g := range all[1:] {
+				other := bearer(t, g, token, revision)
+				harness.Handshake(t, other)
+				wantUser(t, other, "ann")
+			}
+			logins, refused := 0, 0
+			for _, g := range all {
+				logins += actions(g)[ann+" login"]
+				refused += len(refusals(g, ann))
+				wantHidden(t, g, c.server, text, last)
+				g.CheckChain()
+			}
+			if logins != 2 || refused != 1 { // the first login is that of c.client
+				t.Errorf("the logs have %d logins and %d refusals, want 2 and that of bob", logins,
+					refused)
+			}
+		})
 	}
 }

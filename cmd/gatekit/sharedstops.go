@@ -183,6 +183,10 @@ func (s *sharedStops) endUnknown() error {
 // not know all of them.
 func (s *sharedStops) apply(ctx context.Context, entries []shared.Entry) (unshared, err error) {
 	g := s.gateway
+	stops, err := decodeStops(entries)
+	if err != nil {
+		return err
+	}
 	listed := map[stop.Scope]bool{}
 	for _, e := range entries {
 		var x stop.Stop
@@ -190,6 +194,7 @@ func (s *sharedStops) apply(ctx context.Context, entries []shared.Entry) (unshar
 			return nil, fmt.Errorf("read a shared stop: %w", err)
 		}
 		x.Shared = true
+	for _, x := range stops {
 		listed[x.Scope] = true
 		i := slices.IndexFunc(g.stops.List(), func(o stop.Stop) bool {
 			return o.Scope == x.Scope && o.Shared
@@ -216,6 +221,19 @@ func (s *sharedStops) apply(ctx context.Context, entries []shared.Entry) (unshar
 		s.republish = false
 	}
 	return unshared, err
+}
+
+// decodeStops returns the shared stops of a listing.
+func decodeStops(entries []shared.Entry) (all []stop.Stop, err error) {
+	for _, e := range entries {
+		var x stop.Stop
+		if err := json.Unmarshal(e.Value, &x); err != nil {
+			return nil, fmt.Errorf("read a shared stop: %w", err)
+		}
+		x.Shared = true
+		all = append(all, x)
+	}
+	return all, nil
 }
 
 // begin puts a stop of another replica in force.

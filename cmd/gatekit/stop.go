@@ -248,7 +248,12 @@ func stopStatus() *cobra.Command {
 		Use:   "status",
 		Short: "List the stops in force",
 		Long: `Status lists the stops in force, the oldest first. It exits with 1 if the stops
-cannot be read: everything is stopped then.`,
+cannot be read: everything is stopped then.
+
+If the configuration has [shared], status lists the stops of all replicas, too. A stop that is not
+"in all replicas" was made while the shared state was not available. If it is not available now,
+status lists the stops that this replica knows, and exits with 1: after ten seconds, a replica stops
+everything then.`,
 		Example: `  gatekit stop status
   gatekit stop status --json`,
 		Args: noArgs,
@@ -260,8 +265,10 @@ cannot be read: everything is stopped then.`,
 
 // stopStatusResult is the JSON of gatekit stop status.
 type stopStatusResult struct {
-	Stopped []stop.Stop `json:"stopped"`
+	Stopped []stop.Stop `json:"stopped"` // with "shared" if it is in all replicas
 	Fault   string      `json:"fault,omitempty"`
+	// why it is not known what the other replicas have stopped
+	SharedFault string `json:"shared_fault,omitempty"`
 }
 
 func (o *stopOptions) status(cmd *cobra.Command) error {
@@ -270,16 +277,24 @@ func (o *stopOptions) status(cmd *cobra.Command) error {
 		return err
 	}
 	k := stop.Open(t.folder)
-	fault := k.Fault()
+	fault, stops := k.Fault(), k.List()
+	all, isShared, sharedFault := stopsOfReplicas(cmd, o.path)
+	if isShared && sharedFault == nil {
+		stops = mergeStops(stops, all)
+	}
 	if o.asJSON {
-		r := stopStatusResult{Stopped: k.List()}
+		r := stopStatusResult{Stopped: stops}
 		if r.Stopped == nil {
 			r.Stopped = []stop.Stop{}
 		}
 		if fault != nil {
 			r.Fault = fault.Error()
 		}
-		if err := printJSON(cmd.OutOrStdout(), r); err != nil || fault == nil {
+		if sharedFault != nil {
+			r.SharedFault = sharedFault.Error()
+		}
+		if err := printJSON(cmd.OutOrStdout(), r); err != nil || fault == nil &&
+			sharedFault == nil {
 			return err
 		}
 		return errReported
@@ -288,12 +303,51 @@ func (o *stopOptions) status(cmd *cobra.Command) error {
 		return fmt.Errorf("everything is stopped, because the stops cannot be read: %w\nhint: "+
 			"gatekit resume --all", fault)
 	}
-	for _, s := range k.List() {
-		fmt.Fprintf(cmd.OutOrStdout(), "%s  %s, by %s: %s\n", s.At.Local().Format(time.DateTime),
-			s.Scope, display.EscapeLine(s.By, 500), display.EscapeLine(s.Reason, 500))
+	for _, s := range stops {
+		where := ""
+		if isShared && s.Shared && sharedFault == nil {
+			where = ", in all replicas"
+		} else if isShared {
+			where = ", in this replica"
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "%s  %s%s, by %s: %s\n",
+			s.At.Local().Format(time.DateTime), s.Scope, where, display.EscapeLine(s.By, 500),
+			display.EscapeLine(s.Reason, 500))
 	}
-	if len(k.List()) == 0 {
+	if sharedFault != nil {
+		return fmt.Errorf("it is not known what the other replicas have stopped: %w", sharedFault)
+	}
+	if len(stops) == 0 {
 		fmt.Fprintln(cmd.ErrOrStderr(), "nothing is stopped")
 	}
 	return nil
+}
+
+// stopsOfReplicas returns the stops that the replicas of the configuration at path share. isShared
+// is false if the configuration has no [shared].
+func stopsOfReplicas(cmd *cobra.Command, path string) (all []stop.Stop, isShared bool, err error) {
+	sharing, err := openSharing(cmd, path)
+	if err != nil || sharing == nil {
+		return nil, err != nil, err
+	}
+	defer sharing.close()
+	l, err := sharing.state.List(cmd.Context(), stopKind, 0)
+	if err == nil {
+		all, err = decodeStops(l.Entries)
+	}
+	return all, true, err
+}
+
+// mergeStops returns the stops of this replica, known, and those of all, the oldest first. Only the
+// latter are shared.
+func mergeStops(known, all []stop.Stop) []stop.Stop {
+	merged := slices.Clone(all)
+	for _, s := range known {
+		if !slices.ContainsFunc(all, func(o stop.Stop) bool { return o.Scope == s.Scope }) {
+			s.Shared = false
+			merged = append(merged, s)
+		}
+	}
+	slices.SortStableFunc(merged, func(a, b stop.Stop) int { return a.At.Compare(b.At) })
+	return merged
 }

@@ -185,15 +185,9 @@ func (s *sharedStops) apply(ctx context.Context, entries []shared.Entry) (unshar
 	g := s.gateway
 	stops, err := decodeStops(entries)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	listed := map[stop.Scope]bool{}
-	for _, e := range entries {
-		var x stop.Stop
-		if err := json.Unmarshal(e.Value, &x); err != nil {
-			return nil, fmt.Errorf("read a shared stop: %w", err)
-		}
-		x.Shared = true
 	for _, x := range stops {
 		listed[x.Scope] = true
 		i := slices.IndexFunc(g.stops.List(), func(o stop.Stop) bool {

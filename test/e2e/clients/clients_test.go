@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"gatekit/test/clustertest"
 	"gatekit/test/harness"
 	"gatekit/test/peers"
 )
@@ -161,8 +163,63 @@ func TestTypeScriptClientsUseRealServers(t *testing.T) {
 				g.WantRecords("to_server request tools/call everything echo pass",
 					"to_client request sampling/createMessage everything - pass")
 			})
+			t.Run("each request to another replica than the last", func(t *testing.T) {
+				url, all := startReplicas(t, r.Config())
+				want := want
+				if sdk == "v2" {
+					// Each replica has its own process of a legacy server for a modern client. The
+					// tool that makes the server send updates runs in another one than that of the
+					// subscription.
+					want.Updates = 0
+					t.Setenv("UPDATE_PATIENCE", "1000")
+				}
+				wantReport(t, useEverything(t, sdk, "", url), want)
+				serving, forwarded := 0, 0 // replicas with calls, and calls
+				for _, g := range all {
+					calls := 0
+					for _, record := range g.Records() {
+						if record.Method != "tools/call" || record.Kind != "request" {
+							continue
+						}
+						calls++
+						if record.Via != "" {
+							forwarded++
+						}
+					}
+					if calls > 0 {
+						serving++
+					}
+				}
+				if wantServing := map[string]int{"v1": 1, "v2": 3}[sdk]; serving != wantServing ||
+					forwarded == 0 {
+					t.Errorf("%d replicas have served calls, want %d; %d calls were forwarded, "+
+						"want some", serving, wantServing, forwarded)
+				}
+			})
 		})
 	}
+}
+
+// startReplicas starts three replicas of gatekit behind a balancer that sends each request to
+// another replica than the last. It returns the URL of the balancer.
+func startReplicas(t *testing.T, config string) (url string, all []*harness.Gatekit) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := clustertest.WriteCertificates(dir); err != nil {
+		t.Fatal(err)
+	}
+	var urls []string
+	for i := range 3 {
+		g := harness.StartHTTP(t, clustertest.Config(i, peers.FreeAddress(t), dir)+config)
+		all, urls = append(all, g), append(urls, g.URL)
+	}
+	handler, err := clustertest.RoundRobin(urls...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	balancer := httptest.NewServer(handler)
+	t.Cleanup(balancer.Close)
+	return balancer.URL + "/mcp", all
 }
 
 // TestClientUsesRealServerOverStreamableHTTPAndSSE compares the reports of a client that uses

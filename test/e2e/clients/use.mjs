@@ -137,7 +137,7 @@ if (has.resources) {
       ? client.listen({ resourceSubscriptions: [uri] }) : client.subscribeResource({ uri })));
     if (toggle) {
       await attempt(toggle, () => client.callTool({ name: toggle, arguments: {} }));
-      await Promise.race([updated, after(60000)]);
+      await Promise.race([updated, after(Number(process.env.UPDATE_PATIENCE ?? 60000))]);
       await attempt(toggle, () => client.callTool({ name: toggle, arguments: {} }));
     }
     await attempt('unsubscribe', () => (modern

@@ -68,11 +68,42 @@ func StartReplica(t testing.TB, primary *Server, settings ...string) *Server {
 		settings = append(settings, "--masterauth", primary.Password)
 	}
 	s := Start(t, settings...)
-	s.waitFor(t, "its primary", func() bool {
-		return strings.Contains(s.Do(t, "INFO", "replication"), "master_link_status:up") &&
-			strings.Contains(primary.Do(t, "INFO", "replication"), "state=online")
-	})
+	s.waitForPrimary(t, primary)
 	return s
+}
+
+// waitForPrimary waits until the server has all data of its primary, and the primary knows that.
+func (s *Server) waitForPrimary(t testing.TB, primary *Server) {
+	t.Helper()
+	_, port, _ := net.SplitHostPort(s.Addr)
+	var info string
+	s.waitFor(t, "its primary", func() bool {
+		info = primary.Do(t, "INFO", "replication")
+		return strings.Contains(s.Do(t, "INFO", "replication"), "master_link_status:up") &&
+			strings.Contains(info, "port="+port+",state=online")
+	})
+	// For a second, the primary may send nothing to a replica that is online.
+	client, err := primary.connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	all := int64(strings.Count(info, "state=online"))
+	results := client.DoMulti(context.Background(),
+		client.B().Set().Key("redistest").Value("").Build(),
+		client.B().Del().Key("redistest").Build(),
+		client.B().Wait().Numreplicas(all).Timeout(startTimeout.Milliseconds()).Build())
+	if n, err := results[2].ToInt64(); err != nil || n < all {
+		t.Fatalf("%d of %d replicas of %s have its data: %v", n, all, primary.Addr, err)
+	}
+}
+
+// Follow makes the server a replica of another one, and returns when it has all data.
+func (s *Server) Follow(t testing.TB, primary *Server) {
+	t.Helper()
+	host, port, _ := net.SplitHostPort(primary.Addr)
+	s.Do(t, "REPLICAOF", host, port)
+	s.waitForPrimary(t, primary)
 }
 
 // start starts the process, and waits until it answers.

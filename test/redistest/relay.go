@@ -70,11 +70,10 @@ func (r *Relay) Switch(t testing.TB, to *Server) {
 	}
 }
 
-// Throttle lets through one KB/s of the answers.
-func (r *Relay) Throttle(t testing.TB) {
+// Refuse ends all connections, and refuses new ones until Switch.
+func (r *Relay) Refuse(t testing.TB) {
 	t.Helper()
-	r.reset()
-	r.add(t, `{"type":"bandwidth","stream":"downstream","attributes":{"rate":1}}`)
+	r.proxy.Stop()
 }
 
 // CutAfter ends each connection after this many bytes of answers.

@@ -150,16 +150,15 @@ func TestOldServersAreRefused(t *testing.T) {
 	good := "redis_version:7.0.0\r\nredis_mode:standalone\r\nrole:master\r\n" +
 		"maxmemory_policy:noeviction\r\nconnected_slaves:0\r\n"
 	for text, want := range map[string]string{good: "",
-		strings.Replace(good, "7.0.0", "6.2.14", 1): `it has the version "6.2.14"`,
-		strings.Replace(good, "7.0.0", "10.1", 1):   "",
-		strings.Replace(good, "7.0.0", "", 1):       `it has the version ""`,
-		strings.Replace(good, "noeviction", "", 1): "it forgets keys when its " +
-			"memory is full",
+		strings.Replace(good, "7.0.0", "6.2.14", 1):           `it has the version "6.2.14"`,
+		strings.Replace(good, "7.0.0", "10.1", 1):             "",
+		strings.Replace(good, "7.0.0", "", 1):                 `it has the version ""`,
+		strings.Replace(good, "noeviction", "", 1):            "it forgets keys when its memory is",
 		strings.Replace(good, "slaves:0", "", 1):              "it has  replicas",
 		strings.Replace(good, "redis_mode:standalone", "", 1): `its mode is ""`,
 		strings.Replace(good, "standalone", "sentinel", 1):    `its mode is "sentinel"`,
-		strings.Replace(good, "redis_mode:standalone", "server_mode:cluster", 1):// Valkey 8.1
-		"it runs in cluster mode",
+		strings.Replace(good, "redis_mode:standalone",
+			"server_mode:cluster", 1): "it runs in cluster mode", // Valkey 8.1
 		strings.Replace(good, "redis_mode", "server_mode", 1): "",
 	} {
 		got := strings.Join(valkey.Unsuitable(text), "; ")

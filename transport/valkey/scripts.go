@@ -43,9 +43,10 @@ type scripts struct {
 }
 
 func newScripts() scripts {
-	// With allow-oom, a script also runs when the memory of the server is full. begin and list
-	// write a few bytes at most. Without them, a full server would stop all traffic, because the
-	// stops of other replicas are not known, and no replica could start. release only frees memory.
+	// With allow-oom, a script also runs when the memory of the server is full. The scripts begin
+	// and list write a few bytes at most. If they did not run, a full server would stop all
+	// traffic, because the stops of other replicas would not be known, and no replica could start.
+	// The script release only frees memory.
 	return scripts{
 		begin:   newScript(" flags=allow-oom", clock+beginScript),
 		get:     newScript(" flags=no-writes", checkEpoch+getScript),

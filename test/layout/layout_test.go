@@ -93,7 +93,9 @@ var allowedImports = map[string][]string{
 	// transport needs downstream and upstream for the interfaces that it implements
 	"transport": {"core/identity", "core/conn", "core/display", "core/hostlist", "core/mcp",
 		"core/downstream", "core/upstream", "transport/auth", "transport/cluster", "transport/egress",
-		"transport/process", "transport/sandbox"},
+		"transport/httpconns", "transport/process", "transport/sandbox"},
+	// connections for HTTP requests to one server, or to another replica
+	"transport/httpconns": {},
 	// the connections of a confined server to a list of hosts
 	"transport/egress":  {"core/hostlist", "transport/ssrfguard"},
 	"transport/sandbox": {"transport/sandbox/launcher"},
@@ -112,7 +114,7 @@ var allowedImports = map[string][]string{
 	"transport/console": {"audit", "audit/format", "audit/query", "core/display", "core/identity",
 		"transport/connect"},
 	// requests that one replica forwards to another one
-	"transport/cluster": {"core/identity", "core/mcp"},
+	"transport/cluster": {"core/identity", "core/mcp", "transport/httpconns"},
 	// shared state in Valkey or Redis
 	"transport/valkey": {"core/shared"},
 	"policies": {"core/identity", "core/mcp", "core/pipeline", "core/privatefiles",

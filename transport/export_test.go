@@ -3,8 +3,6 @@ package transport
 import (
 	"log/slog"
 	"net"
-	"slices"
-	"time"
 )
 
 // IdleConnections returns the number of open connections that wait for a request.
@@ -14,15 +12,8 @@ func (s *HTTPServer) IdleConnections() int {
 	return s.listener.idle.Len()
 }
 
-// KeepUnused sets how long the client keeps an unused connection.
-func (b *HTTPClient) KeepUnused(d time.Duration) { b.direct.keep = d }
-
 // HasUsableConnection reports whether the next message will be sent on a connection that exists.
-func (b *HTTPClient) HasUsableConnection() bool {
-	b.direct.mu.Lock()
-	defer b.direct.mu.Unlock()
-	return slices.ContainsFunc(b.direct.idle, (*httpConn).isQuiet)
-}
+func (b *HTTPClient) HasUsableConnection() bool { return b.direct.HasUsable() }
 
 // NewLimitedListener returns a limitedListener.
 func NewLimitedListener(l net.Listener, most int, log *slog.Logger) net.Listener {

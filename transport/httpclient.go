@@ -2,6 +2,7 @@ package transport
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,17 @@ import (
 	"time"
 
 	"gatekit/core/upstream"
+	"gatekit/transport/httpconns"
+
+	"golang.org/x/net/http/httpguts"
+)
+
+const (
+	maxIdleConns      = 128              // connections of one server that are kept
+	idleTimeout       = 55 * time.Second // for which an unused connection is kept
+	maxResponseHeader = 64 << 10         // bytes of the header of a response
+	// maxDirectBody is the maximum size of a message that is posted without http.Transport.
+	maxDirectBody = 128 << 10
 )
 
 // HTTPClientOptions configure an HTTPClient.
@@ -43,7 +55,9 @@ type HTTPClient struct {
 	maxMessage int
 	template   http.Request
 	mask       func(string) string
-	direct     *httpConns // for most messages; nil if all messages need http
+	direct     *httpconns.Conns // for most messages; nil if all messages need http
+	posted     http.Request     // what direct posts; not changed
+	target     string           // path and query of url
 	http       *http.Transport
 }
 
@@ -83,7 +97,7 @@ func NewHTTPClient(r HTTPClientOptions) (*HTTPClient, error) {
 		headers[canonical] = []string{strings.TrimSpace(value)}
 	}
 	b := &HTTPClient{name: r.Name, url: u, headers: headers, maxMessage: r.MaxMessage,
-		mask: r.Mask}
+		mask: r.Mask, posted: http.Request{Method: http.MethodPost, URL: u}, target: u.RequestURI()}
 	if b.mask == nil {
 		b.mask = func(url string) string { return url }
 	}
@@ -108,7 +122,9 @@ func NewHTTPClient(r HTTPClientOptions) (*HTTPClient, error) {
 		IdleConnTimeout:        idleTimeout,
 		MaxResponseHeaderBytes: maxResponseHeader,
 	}
-	b.direct = newHTTPConns(u, proxy != nil)
+	if proxy == nil {
+		b.direct = newDirect(u)
+	}
 	if proxy != nil {
 		b.http.Proxy = http.ProxyURL(proxy)
 		if r.Log != nil {
@@ -117,6 +133,26 @@ func NewHTTPClient(r HTTPClientOptions) (*HTTPClient, error) {
 		}
 	}
 	return b, nil
+}
+
+// newDirect returns connections on which messages are posted to the URL without http.Transport. It
+// returns nil for URLs that need http.Transport: with TLS, which may lead to HTTP/2, and with a
+// host that net/http changes.
+func newDirect(u *url.URL) *httpconns.Conns {
+	if u.Scheme != "http" || !httpguts.ValidHostHeader(u.Host) ||
+		strings.Contains(u.Host, "%") { // the zone of an IPv6 address is not sent
+		return nil
+	}
+	address := net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "80"))
+	return httpconns.New(httpconns.Options{
+		Dial: func(ctx context.Context) (net.Conn, error) {
+			c, err := dialTCP(ctx, "tcp", address)
+			if err != nil {
+				return nil, err
+			}
+			return c.(clientConn).TCPConn, nil
+		},
+		Keep: idleTimeout, Idle: maxIdleConns, Header: maxResponseHeader})
 }
 
 // reservedHeaders are headers that cannot be configured, since they would break the framing or the
@@ -146,7 +182,8 @@ func (b *HTTPClient) Post(ctx context.Context, header http.Header,
 	}
 	header = b.withConfiguredHeaders(header)
 	header["Content-Type"] = typeJSON
-	r, err := b.direct.post(ctx, header, body)
+	r, err := b.direct.Do(ctx, httpconns.Request{Of: &b.posted, Target: b.target, Host: b.url.Host,
+		Header: header, Body: body})
 	if err != nil {
 		return nil, b.requestError(ctx, http.MethodPost, b.url, err)
 	}
@@ -168,7 +205,7 @@ func (b *HTTPClient) Delete(ctx context.Context,
 func (b *HTTPClient) Close() error {
 	b.http.CloseIdleConnections()
 	if b.direct != nil {
-		b.direct.close()
+		b.direct.Close()
 	}
 	return nil
 }

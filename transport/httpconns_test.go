@@ -160,25 +160,14 @@ func TestHTTPClientKeepsItsConnection(t *testing.T) {
 }
 
 func TestHTTPClientClosesUnusedConnections(t *testing.T) {
-	for _, c := range []struct {
-		name  string
-		close func(b *transport.HTTPClient)
-	}{
-		{"when they are too old", func(*transport.HTTPClient) {}},
-		{"with the client", func(b *transport.HTTPClient) { b.Close() }},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			s, b := startScripted(t, "HTTP/1.1 204 No Content\r\n\r\n")
-			if c.name == "when they are too old" {
-				b.KeepUnused(10 * time.Millisecond)
-			}
-			mustPost(t, b)
-			c.close(b)
-			if number := <-s.ended; number != 1 {
-				t.Errorf("connection %d was closed, want 1", number)
-			}
-		})
-	}
+	t.Run("which are idle", func(t *testing.T) {
+		s, b := startScripted(t, "HTTP/1.1 204 No Content\r\n\r\n")
+		mustPost(t, b)
+		b.Close()
+		if number := <-s.ended; number != 1 {
+			t.Errorf("connection %d was closed, want 1", number)
+		}
+	})
 	t.Run("which were in use when the client was closed", func(t *testing.T) {
 		s, b := startScripted(t, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"+
 			"Content-Length: 9\r\n\r\ndata: x\n\n")

@@ -26,8 +26,11 @@ type Handler interface {
 
 // accept checks a request of another replica, and serves it.
 func (r *Replica) accept(w http.ResponseWriter, req *http.Request, h Handler) {
-	if r.leaving.Load() {
-		w.Header().Set("Connection", "close") // net/http sends GOAWAY
+	if !connOf(req.Context()).begin() {
+		panic(http.ErrAbortHandler) // the other replica was told so
+	}
+	if r.conns.leaving.Load() {
+		w.Header().Set("Connection", "close")
 	}
 	e, err := r.open(req)
 	if err == nil {

@@ -21,5 +21,16 @@
 //
 // A call may have effects. If the connection to the owner breaks after the request was sent, nobody
 // knows whether the call ran. The client gets an error, and decides. Only a request that the owner
-// has not begun, as it reports when it is going, is sent again.
+// has not begun, as it reports when it closes the connection, is sent again.
+//
+// # Why HTTP/1.1
+//
+// Each request has a connection of its own, which is kept for later requests. A request then takes
+// one write and one read at each end, and no hand-over between goroutines. Over HTTP/2, a request
+// needs several frames and goroutines at each end, which took longer than the request itself. The
+// price is a file descriptor at both ends for each stream that is open.
+//
+// HTTP/1.1 has no message for a server that closes an unused connection. So the owner sends an
+// answer with the header Gatekit-Not-Begun: see serverConn. Nor has it a ping: the system breaks a
+// connection whose other end acknowledges nothing for 20 seconds.
 package cluster

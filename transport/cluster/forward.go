@@ -1,17 +1,18 @@
 package cluster
 
 import (
-	"bytes"
-	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
-	"log/slog"
+	"maps"
 	"net"
 	"net/http"
-	"net/http/httputil"
+	"net/textproto"
+	"strings"
 	"syscall"
 
 	"gatekit/core/identity"
+	"gatekit/transport/httpconns"
 )
 
 // Errors of Forward. The client has got no answer.
@@ -35,59 +36,149 @@ func (r *Replica) Forward(w http.ResponseWriter, req *http.Request, owner string
 	if err != nil {
 		return errors.Join(ErrUnreachable, err)
 	}
-	var failure error
-	proxy := httputil.ReverseProxy{
-		Transport:     r.transport,
-		FlushInterval: -1, // events must not wait
-		ErrorLog:      slog.NewLogLogger(r.log.Handler(), slog.LevelDebug),
-		Rewrite: func(pr *httputil.ProxyRequest) {
-			out := pr.Out
-			out.URL.Scheme, out.URL.Host, out.Host = "https", owner, owner
-			// The first replica has checked these. The credentials are not for the owner.
-			for _, name := range []string{"Authorization", "Cookie", "Origin", headerForwarded} {
-				out.Header.Del(name)
-			}
-			out.Header.Set(headerForwarded, sealed)
-			out.Body, out.ContentLength = http.NoBody, 0
-			if len(body) > 0 {
-				// An owner that is going tells which of the last requests it has not begun
-				// (GOAWAY of HTTP/2). With GetBody, net/http sends only those again, on another
-				// connection. The nonce of the envelope prevents that any request is run twice.
-				out.GetBody = func() (io.ReadCloser, error) {
-					return io.NopCloser(bytes.NewReader(body)), nil
-				}
-				out.Body, _ = out.GetBody()
-				out.ContentLength = int64(len(body))
-			}
-		},
-		ModifyResponse: func(response *http.Response) error {
-			r.meetOwner(owner, about != nil, response.Header)
-			return r.noteAnswer(response)
-		},
-		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) { failure = err },
+	header := endToEnd(req.Header)
+	for _, name := range notForwarded {
+		delete(header, name)
 	}
-	proxy.ServeHTTP(w, req)
-	if failure == nil || req.Context().Err() != nil { // a client that has left needs no answer
+	header[headerForwarded] = []string{sealed}
+	answer, err := r.send(req, owner, httpconns.Request{Of: req, Target: req.URL.RequestURI(),
+		Host: owner, Header: header, Body: [][]byte{body}})
+	switch {
+	case req.Context().Err() != nil: // a client that has left needs no answer
+		if err == nil {
+			answer.Body.Close()
+		}
 		return nil
+	case err != nil:
+		return errors.Join(kindOf(err), err)
 	}
-	return errors.Join(kindOf(failure), failure)
+	defer answer.Body.Close()
+	r.meetOwner(owner, about != nil, answer.Header)
+	r.noteAnswer(answer)
+	if r.copyAnswer(w, answer) != nil {
+		panic(http.ErrAbortHandler)
+	}
+	return nil
+}
+
+// notForwarded are headers of a client's request that are not for the owner. The first replica has
+// checked the credentials and the origin, and has read the whole body. The other headers could only
+// claim what the envelope proves.
+var notForwarded = []string{"Authorization", "Cookie", "Origin", "Expect", "Content-Length",
+	"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", headerForwarded}
+
+// hopByHop are the headers that are for one connection only (RFC 9110, section 7.6.1).
+var hopByHop = []string{"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate",
+	"Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
+
+// endToEnd returns a copy of h without the headers that are for one connection only.
+func endToEnd(h http.Header) http.Header {
+	c := maps.Clone(h)
+	for _, value := range h["Connection"] {
+		for name := range strings.SplitSeq(value, ",") {
+			delete(c, textproto.CanonicalMIMEHeaderKey(textproto.TrimString(name)))
+		}
+	}
+	for _, name := range hopByHop {
+		delete(c, name)
+	}
+	return c
+}
+
+// maxSends bounds how often a request is sent to an owner that has not begun it.
+const maxSends = 4
+
+// send sends a request to the owner. If the owner replies that it has not begun the request,
+// because it was closing the connection, send sends it again on another connection. The nonce of
+// the envelope prevents that any request is run twice.
+func (r *Replica) send(req *http.Request, owner string,
+	out httpconns.Request) (*http.Response, error) {
+	conns := r.owners.conns(owner, r.dial)
+	for range maxSends {
+		answer, err := conns.Do(req.Context(), out)
+		if err != nil {
+			return nil, err
+		}
+		if answer.Header.Get(headerNotBegun) == "" {
+			return answer, nil
+		}
+		answer.Body.Close()
+	}
+	return nil, errNotBegun
+}
+
+var errNotBegun = errors.New("it closed each connection before it began the request")
+
+// copyAnswer copies an answer to the client. An answer of unknown length is copied as it arrives,
+// because events must not wait.
+func (r *Replica) copyAnswer(w http.ResponseWriter, answer *http.Response) error {
+	maps.Copy(w.Header(), endToEnd(answer.Header))
+	w.WriteHeader(answer.StatusCode)
+	if answer.ContentLength < 0 {
+		return copyEvents(w, answer.Body)
+	}
+	buffer, _ := r.buffers.Get().(*[answerBuffer]byte)
+	if buffer == nil {
+		buffer = new([answerBuffer]byte)
+	}
+	defer r.buffers.Put(buffer)
+	for rest := answer.ContentLength; rest > 0; {
+		part := buffer[:min(rest, answerBuffer)]
+		if _, err := io.ReadFull(answer.Body, part); err != nil {
+			return fmt.Errorf("read the answer: %w", err)
+		}
+		if _, err := w.Write(part); err != nil {
+			return fmt.Errorf("write the answer: %w", err)
+		}
+		rest -= int64(len(part))
+	}
+	return nil
+}
+
+// Sizes of the buffers for answers. A stream of events keeps its buffer for a long time.
+const (
+	answerBuffer = 64 << 10
+	eventsBuffer = 4 << 10
+)
+
+// copyEvents copies a body and flushes each part of it.
+func copyEvents(w http.ResponseWriter, body io.Reader) error {
+	flusher := http.NewResponseController(w)
+	if err := flusher.Flush(); err != nil {
+		return err
+	}
+	for buffer := make([]byte, eventsBuffer); ; {
+		n, err := body.Read(buffer)
+		if n > 0 {
+			if _, err := w.Write(buffer[:n]); err != nil {
+				return err
+			}
+			if err := flusher.Flush(); err != nil {
+				return err
+			}
+		}
+		switch err {
+		case nil:
+		case io.EOF:
+			return nil
+		default:
+			return err
+		}
+	}
 }
 
 // kindOf returns the error of Forward that describes err.
 func kindOf(err error) error {
-	var refused, lookup bool
+	var lookup bool
 	if d, ok := errors.AsType[*net.DNSError](err); ok {
 		lookup = d.IsNotFound
 	}
-	for _, e := range []error{syscall.ECONNREFUSED, syscall.EHOSTUNREACH, syscall.ENETUNREACH} {
-		refused = refused || errors.Is(err, e)
-	}
-	op, isOp := errors.AsType[*net.OpError](err)
-	_, isUntrusted := errors.AsType[*tls.CertificateVerificationError](err)
+	_, isDial := errors.AsType[*dialError](err)
 	switch {
-	case lookup || refused && isOp && op.Op == "dial":
+	case lookup, isDial && (errors.Is(err, syscall.ECONNREFUSED) ||
+		errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETUNREACH)):
 		return ErrGone
-	case isUntrusted, isOp && op.Op == "dial":
+	case isDial, errors.Is(err, errNotBegun):
 		return ErrUnreachable
 	}
 	return ErrLost

@@ -8,8 +8,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"sync/atomic"
+	"sync"
 	"time"
+
+	"golang.org/x/net/netutil"
 )
 
 // Options configure a Replica. All fields but State, Describe, Meet and Log are required.
@@ -40,25 +42,28 @@ type Options struct {
 // Replica is this process as a part of a cluster. It makes ids, forwards requests to other
 // replicas, and serves those that others forward. It is safe for many goroutines.
 type Replica struct {
-	o         Options
-	log       *slog.Logger
-	keys      keys
-	listener  net.Listener
-	server    *tls.Config
-	transport *http.Transport // to the other replicas
-	nonces    usedNonces
-	told      toldReplicas
-	leaving   atomic.Bool // set by Leave
-	peers     peers
+	o        Options
+	log      *slog.Logger
+	keys     keys
+	listener net.Listener
+	server   *tls.Config // for connections from other replicas
+	client   *tls.Config // for connections to other replicas
+	owners   owners
+	conns    serverConns
+	buffers  sync.Pool // of *[answerBuffer]byte
+	nonces   usedNonces
+	told     toldReplicas
+	peers    peers
 }
 
-// Times of the connections between replicas.
+// Times and numbers of the connections from other replicas.
 const (
-	dialTimeout      = 2 * time.Second
-	handshakeTimeout = 5 * time.Second
-	headerTimeout    = 10 * time.Second
-	idleTimeout      = 2 * time.Minute
-	shutdownTimeout  = 5 * time.Second
+	headerTimeout   = 10 * time.Second // for the handshake of TLS, and then for each header
+	idleTimeout     = 2 * time.Minute  // longer than keepTime of the other replicas
+	shutdownTimeout = 5 * time.Second
+	// Each request that is forwarded, and each stream, has a connection of its own. Further
+	// connections wait, and the replicas that open them give up after openTimeout.
+	maxConnections = 8192
 )
 
 // maxHeaderBytes bounds the headers that another replica sends. The claims of a principal are in
@@ -83,23 +88,15 @@ func Listen(o Options) (*Replica, error) {
 	if r.log == nil {
 		r.log = slog.New(slog.DiscardHandler)
 	}
-	client := o.TLS.Clone()
-	client.MinVersion = tls.VersionTLS13
-	r.server = client.Clone()
+	r.client = o.TLS.Clone()
+	r.client.MinVersion = tls.VersionTLS13
+	r.client.NextProtos = []string{"http/1.1"}
+	// Both ends are replicas: small records for the first answers of a browser are no use here.
+	r.client.DynamicRecordSizingDisabled = true
+	r.server = r.client.Clone()
 	r.server.ClientAuth, r.server.ClientCAs = tls.RequireAndVerifyClientCert, o.TLS.RootCAs
-	protocols := new(http.Protocols)
-	protocols.SetHTTP2(true)
-	r.transport = &http.Transport{
-		TLSClientConfig:     client,
-		Protocols:           protocols,
-		DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
-		TLSHandshakeTimeout: handshakeTimeout,
-		IdleConnTimeout:     idleTimeout,
-		DisableCompression:  true,
-		HTTP2: &http.HTTP2Config{SendPingTimeout: 15 * time.Second,
-			PingTimeout: 5 * time.Second},
-	}
-	if r.listener, err = net.Listen("tcp", o.Listen); err != nil {
+	system := net.ListenConfig{KeepAliveConfig: keepAlive, Control: limitUnacknowledged}
+	if r.listener, err = system.Listen(context.Background(), "tcp", o.Listen); err != nil {
 		return nil, fmt.Errorf("listen for other replicas on %s: %w", o.Listen, err)
 	}
 	return r, nil
@@ -110,20 +107,20 @@ func (r *Replica) Addr() net.Addr { return r.listener.Addr() }
 
 // Close stops listening. It is needed only if Serve is not called.
 func (r *Replica) Close() error {
-	r.transport.CloseIdleConnections()
+	r.owners.close()
 	return r.listener.Close()
 }
 
 // Leave asks the other replicas to use no connection to this one for another request. Without it,
 // this replica would close connections on which requests arrive, and the system then also drops the
 // answers on their way. Call Leave a moment before the context of Serve ends.
-func (r *Replica) Leave() { r.leaving.Store(true) }
+func (r *Replica) Leave() { r.conns.leave() }
 
 // Serve serves what other replicas forward until ctx ends. Then it waits a few seconds for the
 // requests in progress, and drops the rest.
 func (r *Replica) Serve(ctx context.Context, h Handler) error {
 	protocols := new(http.Protocols)
-	protocols.SetHTTP2(true)
+	protocols.SetHTTP1(true)
 	requests, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	server := &http.Server{
@@ -131,8 +128,9 @@ func (r *Replica) Serve(ctx context.Context, h Handler) error {
 			r.accept(w, req, h)
 		}),
 		BaseContext:       func(net.Listener) context.Context { return requests },
+		ConnContext:       withConn,
+		ConnState:         r.conns.stateChanged,
 		Protocols:         protocols,
-		TLSConfig:         r.server,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
@@ -148,11 +146,13 @@ func (r *Replica) Serve(ctx context.Context, h Handler) error {
 			server.Close()
 		}
 	})
-	err := server.ServeTLS(r.listener, "", "")
-	r.transport.CloseIdleConnections()
+	err := server.Serve(serverListener{netutil.LimitListener(r.listener, maxConnections), r.server,
+		&r.conns})
+	r.owners.close()
 	if stop() {
 		return fmt.Errorf("serve other replicas on %s: %w", r.o.Listen, err)
 	}
 	<-ended
+	r.conns.lingering.Wait()
 	return nil
 }

@@ -73,11 +73,11 @@ const (
 	notInOthers      = "the stop is in force in this replica, and not yet in the others"
 )
 
-// user is the user of the server in failures that concern it.
-const user = "gatekit"
+// storeUser is the user of the server in failures that concern it.
+const storeUser = "gatekit"
 
 func withUser(f failureTest) failureTest {
-	f.settings = []string{"--user", user, "on", ">secret", "~*", "+@all"}
+	f.settings = []string{"--user", storeUser, "on", ">secret", "~*", "+@all"}
 	f.table = []string{`user = "gatekit"`, `password = "secret"`}
 	return f
 }
@@ -119,9 +119,9 @@ func failureTests() []failureTest {
 	full.log = "a stop of this replica is not shared"
 	changed := good(withUser(failureTest{name: "its password was changed",
 		begin: func(t *testing.T, f *fleet) {
-			f.server.Do(t, "ACL", "SETUSER", user, "resetpass", ">another")
+			f.server.Do(t, "ACL", "SETUSER", storeUser, "resetpass", ">another")
 		},
-		end: func(t *testing.T, f *fleet) { f.server.Do(t, "ACL", "SETUSER", user, ">secret") },
+		end: func(t *testing.T, f *fleet) { f.server.Do(t, "ACL", "SETUSER", storeUser, ">secret") },
 	}))
 	changed.approve, changed.start = wrongPassword, wrongPassword
 	failedOver := lost(failureTest{name: "it failed over, and a change was lost", replicas: 1,
@@ -160,9 +160,9 @@ func failureTests() []failureTest {
 		lost(failureTest{name: "it starts again without its data", isDelayed: true,
 			begin: func(t *testing.T, f *fleet) { f.server.Restart(t) }, end: nothing}),
 		away(withUser(failureTest{name: "its user was removed",
-			begin: func(t *testing.T, f *fleet) { f.server.Do(t, "ACL", "DELUSER", user) },
+			begin: func(t *testing.T, f *fleet) { f.server.Do(t, "ACL", "DELUSER", storeUser) },
 			end: func(t *testing.T, f *fleet) {
-				f.server.Do(t, "ACL", "SETUSER", user, "on", ">secret", "~*", "+@all")
+				f.server.Do(t, "ACL", "SETUSER", storeUser, "on", ">secret", "~*", "+@all")
 			},
 		}), wrongPassword),
 		changed,

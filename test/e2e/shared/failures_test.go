@@ -121,7 +121,9 @@ func failureTests() []failureTest {
 		begin: func(t *testing.T, f *fleet) {
 			f.server.Do(t, "ACL", "SETUSER", storeUser, "resetpass", ">another")
 		},
-		end: func(t *testing.T, f *fleet) { f.server.Do(t, "ACL", "SETUSER", storeUser, ">secret") },
+		end: func(t *testing.T, f *fleet) {
+			f.server.Do(t, "ACL", "SETUSER", storeUser, ">secret")
+		},
 	}))
 	changed.approve, changed.start = wrongPassword, wrongPassword
 	failedOver := lost(failureTest{name: "it failed over, and a change was lost", replicas: 1,

@@ -237,11 +237,8 @@ func (l *limiter) checkRule(r indexedRule, p *principalState, c *counter, a admi
 	isOpen bool) *denial {
 	concurrent, limiter, note := r.Concurrent, c.rate, ""
 	if a.alone {
-		limiter = c.part
+		limiter, concurrent = c.part, min(concurrent, l.partOf(concurrent))
 		note = fmt.Sprintf("; %v, so this replica admits 1/%d", shared.ErrUnavailable, l.replicas)
-	}
-	if a.alone && concurrent > 0 {
-		concurrent = l.partOf(concurrent)
 	}
 	if concurrent > 0 && !isOpen && c.open >= concurrent {
 		p.closeExpired(a.now)

@@ -34,6 +34,7 @@ func newReplicas(t testing.TB, n int, state shared.Admitter, parts int, config s
 type observed struct {
 	shared.Admitter
 	calls  map[string]int
+	lease  string       // of the last admission
 	before func()       // may be nil
 	after  func() error // may be nil; its error replaces the result
 }
@@ -51,6 +52,7 @@ func (o *observed) call(method string, do func() error) error {
 }
 
 func (o *observed) Admit(ctx context.Context, a shared.Admission) (r shared.Admitted, err error) {
+	o.lease = a.Lease
 	err = o.call("admit", func() (err error) {
 		r, err = o.Admitter.Admit(ctx, a)
 		return err
@@ -209,6 +211,10 @@ func TestOneCallOfTheStatePerMessage(t *testing.T) {
 				t.Errorf("%s %s takes the calls %q, want %q", step.m.Method, step.m.Name, got,
 					step.want)
 			}
+			if hasLease := state.lease != ""; hasLease != (step.m.Name == "open") {
+				t.Errorf("%s %s has a lease: %t", step.m.Method, step.m.Name, hasLease)
+			}
+			state.lease = ""
 		}
 		// progress renews the lease when a quarter of the time has passed, and not before
 		requireAllowed(t, s, call("open", `{}`))

@@ -152,7 +152,7 @@ func (h *Host) startProcess(ctx context.Context, s Spec) (_ *pluginProcess, err 
 	if p.streams, err = p.newStreams(described.SocketToken, h.options.MaxMessage); err != nil {
 		return nil, err
 	}
-	if h.options.Shared != nil && s.Use != "" && len(described.SocketToken) > 0 {
+	if h.options.Shared != nil && s.Use != "" {
 		p.state = newStateServer(*h.options.Shared)
 	}
 	go p.watchMemory(h.options.MaxMemory)

@@ -59,7 +59,7 @@ func (s *stateServer) open(control *socket.Control) error {
 	for range maxStateCalls {
 		c, err := control.OpenServed()
 		if err != nil {
-			return err
+			return fmt.Errorf("let the plugin use the shared state: %w", err)
 		}
 		s.connections = append(s.connections, c)
 		s.wg.Go(func() { s.serve(ctx, c) })

@@ -17,6 +17,7 @@ import (
 	"gatekit/core/shared/sharedtest"
 	"gatekit/plugins"
 	"gatekit/plugins/sdk"
+	"gatekit/transport/sandbox"
 )
 
 // sharing returns a plugin that calls the state that replicas share, as each message tells it.
@@ -186,6 +187,26 @@ func TestOnlyBuiltinsGetTheSharedState(t *testing.T) {
 	s := builtinSpec("m", `{"mark":"m"}`) // does not ask for it
 	h := startHostWith(t, state, s)
 	h.wantReason("", "modify")
+}
+
+// A plugin that cannot get its sockets does not count by itself: it cannot be loaded.
+func TestSharedStateNeedsTheControlSocket(t *testing.T) {
+	host := plugins.New(plugins.Options{Dir: socketDir(t),
+		BuiltinCommand: []string{"/bin/sh", "sh", "-c",
+			`unset GATEKIT_PLUGIN_SOCKET; exec "$0" plugin scripted`, os.Args[0]},
+		Shared: &plugins.SharedState{State: &shared.Memory{}}})
+	defer host.Close()
+	spec := sharingSpec("a")
+	spec.Sandbox.Level = sandbox.Off
+	_, err := host.Load(t.Context(), []plugins.Spec{spec})
+	if want := "let the plugin use the shared state: "; err == nil ||
+		!strings.Contains(err.Error(), want) {
+		t.Errorf("got the error %v, want %s", err, want)
+	}
+	spec.Use = "scripted" // does not ask for the state
+	if _, err := host.Load(t.Context(), []plugins.Spec{spec}); err != nil {
+		t.Error(err)
+	}
 }
 
 // A plugin learns what has failed, but not where the server is.

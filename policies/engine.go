@@ -217,6 +217,11 @@ func (s *Stage) inspect(ctx context.Context, m *mcp.Message,
 		return pipeline.Verdict{Reason: reason}, err
 	}
 	mc.replicas = state
+	client, reason, err := s.knowClient(ctx, session, m, &mc)
+	if err != nil || reason != "" && !s.shadow {
+		state.undo(ctx)
+		return pipeline.Verdict{Reason: reason}, err
+	}
 	if !s.addLabels(session, m, mc.labels) {
 		state.undo(ctx)
 		return pipeline.Verdict{Reason: "the session has too many labels, or a label is too long"},
@@ -249,7 +254,8 @@ func (s *Stage) inspect(ctx context.Context, m *mcp.Message,
 		state.undo(ctx)
 		return v, err
 	}
-	session.record(withoutHiddenRoots(m, v.Hide), s.principalLabels(m))
+	s.recordClient(ctx, session, m, client, mc, v.Labels)
+	session.record(withoutHiddenRoots(m, v.Hide), s.principalLabels(m), !s.sharesClients(m))
 	s.sessions.evict(session)
 	return v, nil
 }

@@ -278,7 +278,7 @@ func (s *Stage) applyHides(ctx context.Context, m *mcp.Message, session *session
 				}
 				listEffects, err := s.evaluate(ctx, q, list.message, func() ast.Value {
 					return s.input(list.message, session, messageContext{now: mc.now,
-						items: list.items, describer: m}, q.reads)
+						items: list.items, describer: m, knownClient: mc.knownClient}, q.reads)
 				}, mc.now)
 				if err != nil {
 					return err

@@ -209,8 +209,9 @@ func (s *session) updateSize() {
 }
 
 // record keeps the parts of an allowed message that rules need for later messages.
-// principalLabels are labels that the session has beside its own.
-func (s *session) record(m *mcp.Message, principalLabels []string) {
+// principalLabels are labels that the session has beside its own. describes is set if the
+// description of the client is kept, too.
+func (s *session) record(m *mcp.Message, principalLabels []string, describes bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer s.updateSize()
@@ -240,9 +241,9 @@ func (s *session) record(m *mcp.Message, principalLabels []string) {
 		if m.Method != "initialize" && s.capabilities == nil {
 			s.capabilities = clone(capabilities, maxClientInfoBytes)
 		}
-		if d := descriptionDigest(client, capabilities); len(s.descriptions) == 0 ||
+		if d := descriptionDigest(client, capabilities); describes && (len(s.descriptions) == 0 ||
 			len(s.labels)+len(principalLabels) == 0 && len(s.descriptions) < maxDescriptions &&
-				!slices.Contains(s.descriptions, d) {
+				!slices.Contains(s.descriptions, d)) {
 			s.descriptions = append(s.descriptions, d)
 		}
 	}

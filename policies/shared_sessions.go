@@ -18,6 +18,7 @@ import (
 // label is in the state before the message that sets it moves on.
 type SharedSessions struct {
 	State interface {
+		shared.Values
 		shared.Tracker
 		Lost() time.Time
 	}

@@ -1,0 +1,163 @@
+package policies_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"gatekit/core/mcp"
+	"gatekit/core/shared"
+	"gatekit/core/shared/sharedtest"
+	"gatekit/policies"
+)
+
+// clientRules give the session a label when the tool "read" is called, and deny unknown clients
+// from then on.
+const clientRules = `label contains "private" if { input.kind == "request"; input.name == "read" }
+deny contains "another client" if { input.kind == "request"; input.name == "send"
+	"private" in input.session.labels; not input.session.known_client }
+`
+
+// callFrom returns a call of the tool, as a modern client with this name sends it.
+func callFrom(tool, client string) *mcp.Message {
+	return sent(mcp.NewRequest("1", "tools/call", fmt.Appendf(nil, `{"name":%q,"arguments":{},`+
+		`"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",`+
+		`"io.modelcontextprotocol/clientInfo":{"name":%q,"version":"1"},`+
+		`"io.modelcontextprotocol/clientCapabilities":{}}}`, tool, client)), mcp.ToServer, tool)
+}
+
+// A client that has described itself on one replica cannot put data into another description on a
+// replica that has seen none yet.
+func TestReplicasKnowTheClientsOfASession(t *testing.T) {
+	for _, byPrincipal := range []bool{false, true} {
+		var state shared.Memory
+		labels := func(o *policies.Options) { o.LabelsByPrincipal = byPrincipal }
+		replica := func() *policies.Stage { return replicaOf(t, &state, clientRules, labels) }
+		a, b := replica(), replica()
+		if refused(t, a, callFrom("send", "first")) {
+			t.Error("the first client is denied")
+		}
+		for i := range 3 { // without labels, further clients become known
+			refused(t, b, callFrom("send", fmt.Sprint("client ", i)))
+		}
+		if refused(t, a, callFrom("read", "client 0")) {
+			t.Error("a call that sets the label is denied")
+		}
+		for name, s := range map[string]*policies.Stage{"a": a, "b": b, "new": replica()} {
+			for _, client := range []string{"first", "client 0", "client 1", "client 2"} {
+				if refused(t, s, callFrom("send", client)) {
+					t.Errorf("%s: the known client %s is denied", name, client)
+				}
+			}
+			for range 2 {
+				if !refused(t, s, callFrom("send", "data")) {
+					t.Errorf("%s: another client may send", name)
+				}
+			}
+			refused(t, s, callFrom("other", "more data")) // no rule reads known_client
+			if !refused(t, s, callFrom("send", "more data")) {
+				t.Errorf("%s: another client may send after another call", name)
+			}
+			answer := answered(callFrom("send", "even more"), `{}`)
+			inspected(t, s, answer)
+			if !refused(t, s, callFrom("send", "even more")) {
+				t.Errorf("%s: another client may send after an answer", name)
+			}
+		}
+		if got := refused(t, b, ofSession("s2", callFrom("send", "first"))); got {
+			t.Error("in another session, the first client is denied")
+		}
+		if got := refused(t, b, ofSession("s2", callFrom("send", "x"))); got != byPrincipal {
+			t.Errorf("labels by principal %v: in another session, a second client is denied: %v",
+				byPrincipal, got)
+		}
+	}
+}
+
+// A first description that is long could carry data.
+func TestLongFirstDescriptionOfReplicas(t *testing.T) {
+	var state shared.Memory
+	a, b := replicaOf(t, &state, clientRules, nil), replicaOf(t, &state, clientRules, nil)
+	long := strings.Repeat("x", 1000)
+	refused(t, a, callFrom("read", ""))
+	if !refused(t, b, callFrom("send", long)) {
+		t.Error("a second, long description is known")
+	}
+	other := func(m *mcp.Message) *mcp.Message { return ofSession("s2", m) }
+	if !refused(t, a, other(callFrom("read", long))) && !refused(t, b, other(callFrom("send",
+		long))) {
+		t.Error("a first, long description is known in a session with a label")
+	}
+}
+
+// A description that sets the label itself does not become known, unless it is the first.
+func TestClientThatSetsTheLabel(t *testing.T) {
+	var state shared.Memory
+	a, b := replicaOf(t, &state, clientRules, nil), replicaOf(t, &state, clientRules, nil)
+	refused(t, a, callFrom("other", "first"))
+	refused(t, a, callFrom("read", "second"))
+	for _, s := range []*policies.Stage{a, b} {
+		if !refused(t, s, callFrom("send", "second")) {
+			t.Error("the client that has set the label may send")
+		}
+		if refused(t, s, callFrom("send", "first")) {
+			t.Error("the first client is denied")
+		}
+	}
+}
+
+// Sixteen clients of a session are known, the latest ones.
+func TestKnownClientsAreBounded(t *testing.T) {
+	var state shared.Memory
+	a, b := replicaOf(t, &state, clientRules, nil), replicaOf(t, &state, clientRules, nil)
+	for i := range 20 {
+		refused(t, a, callFrom("send", fmt.Sprint(i)))
+	}
+	refused(t, a, callFrom("read", "19"))
+	for _, s := range []*policies.Stage{a, b} {
+		for i := range 20 {
+			if got := refused(t, s, callFrom("send", fmt.Sprint(i))); got != (i < 4) {
+				t.Errorf("client %d is denied: %v", i, got)
+			}
+		}
+	}
+}
+
+// The known clients stay known while they are used. Without the state, a replica that does not know
+// a client denies it, and other messages pass.
+func TestKnownClientsWithoutTheState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		state := sharedtest.NewFaulty(&shared.Memory{})
+		replica := func() *policies.Stage { return replicaOf(t, state, clientRules, nil) }
+		a := replica()
+		refused(t, a, callFrom("read", "first"))
+		time.Sleep(60 * 24 * time.Hour)
+		refused(t, replica(), callFrom("other", "first"))
+		time.Sleep(60 * 24 * time.Hour)
+		b := replica()
+		refused(t, b, callFrom("read", "first"))
+		if !refused(t, b, callFrom("send", "data")) {
+			t.Error("after months, another client may send")
+		}
+		state.Fail(shared.ErrUnavailable)
+		if got := verdictOf(t, replica(), callFrom("send",
+			"first")); got != "denied: shared state is not available" {
+			t.Errorf("without the state: %s", got)
+		}
+		if refused(t, replica(), callFrom("other", "first")) {
+			t.Error("without the state, a message that no rule denies is denied")
+		}
+		state.Fail(nil)
+		state.Lose()
+		refused(t, a, callFrom("read", "first")) // the label
+		if !refused(t, a, callFrom("send", "data")) {
+			t.Error("after a loss, another client may send where the first one is known")
+		}
+		c := replica()
+		if refused(t, c, callFrom("send", "first")) || !refused(t, c, callFrom("send", "data")) {
+			t.Error("after a loss, another replica does not know the first client only")
+		}
+	})
+}

@@ -131,3 +131,43 @@ func TestReplicasShareApprovals(t *testing.T) {
 	all[2].WantRecords("to_server request tools/call box echo approve",
 		"to_server request tools/call box echo pass")
 }
+
+// After a session has read private data, its client cannot send the data to another server as its
+// own name, on a replica that has not seen the client before. Under its old name, it may go on.
+func TestReplicasShareTheKnownClients(t *testing.T) {
+	server := redistest.Start(t)
+	config := sharedTable(server.Addr, `timeout = "5s"`) + harness.LibraryRules(map[string]string{
+		"flow/exfiltration": `private = { tools = ["self"] }` + "\n" +
+			`untrusted = { tools = ["log"] }` + "\n" + `egress = { servers = ["web"] }`,
+	}) + harness.ScriptedServer("box") + harness.ScriptedServer("web")
+	var all []*harness.Gatekit
+	for range 2 {
+		all = append(all, harness.StartHTTP(t, config))
+	}
+	client := modern(t, all[0])
+	harness.Request(t, client, "tools/list", `{}`)
+	harness.CallTool(t, client, "box__self", `{}`)
+	harness.CallTool(t, client, "box__log", `{}`)
+	for _, tt := range []struct {
+		name string
+		want string // action of the request to the server web
+	}{{"the private data", "deny"}, {client.Name, "pass"}, {"more private data", "deny"}} {
+		other := modern(t, all[1])
+		other.Name = tt.name
+		before := len(all[1].Records())
+		harness.Request(t, other, "tools/list", `{}`)
+		got := ""
+		for _, r := range all[1].Records()[before:] {
+			// a request for a further page has a text of the server, and is always denied
+			if got == "" && r.Method == "tools/list" && r.Server == "web" &&
+				r.Direction == "to_server" {
+				got = r.Action
+			}
+		}
+		if got != tt.want {
+			t.Errorf("tools/list of the client %q to the server web has the action %q, want %q",
+				tt.name, got, tt.want)
+		}
+	}
+	all[1].WantReasons("this message could send out private data")
+}

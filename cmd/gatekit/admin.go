@@ -127,6 +127,9 @@ func (g *gateway) telemetrySources() telemetry.Sources {
 				Policies: s.policies}
 		},
 		Replicas: func() []telemetry.ReplicaState {
+			if roster := g.roster.Load(); roster != nil {
+				return roster.states()
+			}
 			if g.replica == nil {
 				return nil
 			}

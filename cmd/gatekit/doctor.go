@@ -74,6 +74,7 @@ logs of gatekit wrap.`,
 			d.audit(cmd.Context(), cfg.Audit)
 			d.pins()
 			d.stops(cfg)
+			d.replicas(cmd.Context())
 			d.clients()
 			d.receivers(cmd.Context())
 			d.desktopPath()

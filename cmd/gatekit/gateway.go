@@ -60,6 +60,10 @@ type gateway struct {
 	sharedLogins atomic.Pointer[sharedLogins]
 	parkedCalls  *bridge.ParkedCalls
 	endpoint     *downstream.Endpoint
+	// the replicas of [cluster] that share state; nil when there are none
+	roster      atomic.Pointer[sharedRoster]
+	parkedCalls *bridge.ParkedCalls
+	endpoint    *downstream.Endpoint
 
 	memory   policies.SessionStore    // the state of sessions for policies; a reload keeps it
 	names    pipeline.RecordableNames // names that may be written to the audit log
@@ -161,6 +165,7 @@ func (g *gateway) components() []component {
 			&funcComponent{g.announce, nil},
 			&funcComponent{g.openSharedStops, g.closeSharedStops},
 			&funcComponent{g.openSharedLogins, g.closeSharedLogins},
+			&funcComponent{g.openSharedRoster, g.closeSharedRoster},
 		})
 }
 

@@ -21,14 +21,18 @@ func (g *gateway) openReplica(context.Context) error {
 	if err != nil {
 		return fmt.Errorf("[cluster]: %w", err)
 	}
-	g.replica, err = cluster.Listen(cluster.Options{Name: c.Name, Listen: c.Listen,
+	o := cluster.Options{Name: c.Name, Listen: c.Listen,
 		Advertise: c.Advertise, TLS: secure, StateKey: []byte(g.active.config.Listen.StateKey),
-		State: func() string { return g.currentState().String() },
 		RecordRefusal: func(ctx context.Context, r *http.Request, status int, reason string) {
 			g.recording.refusedRequest(ctx, r.RemoteAddr,
 				transport.Refusal{Status: status, Reason: reason})
 		},
-		Describe: g.recording.describeLog, Meet: g.recording.meetReplica, Log: g.log})
+		Log: g.log}
+	if g.shared == nil { // otherwise the replicas describe themselves in the shared state
+		o.State = func() string { return g.currentState().String() }
+		o.Describe, o.Meet = g.recording.describeLog, g.recording.meetReplica
+	}
+	g.replica, err = cluster.Listen(o)
 	return err
 }
 

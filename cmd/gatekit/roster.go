@@ -23,11 +23,16 @@ func (r *recording) describeLog() []byte {
 // be used is logged, and changes nothing.
 func (r *recording) meetReplica(about []byte) {
 	var e audit.RosterEntry
-	err := json.Unmarshal(about, &e)
-	if err == nil {
-		err = r.audit.Meet(e)
+	if err := json.Unmarshal(about, &e); err != nil {
+		r.log.Warn("audit log of another replica not added to the roster", "error", err)
+		return
 	}
-	if err != nil {
+	r.meet(e)
+}
+
+// meet is meetReplica for an entry.
+func (r *recording) meet(e audit.RosterEntry) {
+	if err := r.audit.Meet(e); err != nil {
 		r.log.Warn("audit log of another replica not added to the roster", "error", err)
 	}
 }

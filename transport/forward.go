@@ -28,11 +28,21 @@ var _ Cluster = (*cluster.Replica)(nil)
 // answer, it refuses the request.
 func (s *HTTPServer) forward(w http.ResponseWriter, r *http.Request, owner string, body []byte,
 	principal *identity.Principal) {
-	to := &deadlineWriter{ResponseWriter: w, timeout: s.o.Limits.Write}
-	err := s.o.Cluster.Forward(to, r, owner, body, principal)
-	if err == nil {
-		return
+	if err := s.tryForward(w, r, owner, body, principal); err != nil {
+		s.refuseForward(w, r, principal, err)
 	}
+}
+
+// tryForward is like forward, but returns an error if there is no answer.
+func (s *HTTPServer) tryForward(w http.ResponseWriter, r *http.Request, owner string, body []byte,
+	principal *identity.Principal) error {
+	to := &deadlineWriter{ResponseWriter: w, timeout: s.o.Limits.Write}
+	return s.o.Cluster.Forward(to, r, owner, body, principal)
+}
+
+// refuseForward refuses a request for which Cluster.Forward has returned an error.
+func (s *HTTPServer) refuseForward(w http.ResponseWriter, r *http.Request,
+	principal *identity.Principal, err error) {
 	refusal := Refusal{Status: http.StatusBadGateway, Reason: "the connection to the replica of " +
 		"this session broke; the request may have been run", Detail: err.Error(),
 		Principal: principal.ID()}

@@ -21,6 +21,7 @@ import (
 	"gatekit/core/display"
 	"gatekit/core/downstream"
 	"gatekit/core/identity"
+	"gatekit/core/mcp"
 	"gatekit/transport/auth"
 	"gatekit/transport/cluster"
 )
@@ -411,11 +412,19 @@ func (s *HTTPServer) serveEndpoint(w http.ResponseWriter, r *http.Request, from 
 	} else if s.o.Cluster != nil {
 		request.Forward = func(id string) bool {
 			owner, isOther := s.o.Cluster.Owner(id)
-			if isOther {
-				reply.sent = true
-				s.forward(w, r, owner, request.Body, principal)
+			if !isOther {
+				return false
 			}
-			return isOther
+			reply.sent = true
+			err := s.tryForward(w, r, owner, request.Body, principal)
+			if errors.Is(err, cluster.ErrGone) && r.Header.Get(mcp.HeaderSessionID) == "" {
+				reply.sent = false
+				return false // the parked call exists no more, as if its ticket had expired
+			}
+			if err != nil {
+				s.refuseForward(w, r, principal, err)
+			}
+			return true
 		}
 	}
 	switch r.Method {

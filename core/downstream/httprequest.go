@@ -25,8 +25,9 @@ type HTTPRequest struct {
 	// Via is the name of the replica that forwards the request; "" if the client sent it here.
 	Via string
 	// Forward sends the request to the replica that made id, which answers it, and returns true. If
-	// this replica made id, or no replica did, it returns false and does nothing. nil: there is no
-	// other replica.
+	// this replica made id, or no replica did, it returns false and does nothing. It does the same
+	// if the request has no session, and the replica that made id is gone. nil: there is no other
+	// replica.
 	Forward func(id string) bool
 }
 

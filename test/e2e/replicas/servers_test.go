@@ -85,8 +85,10 @@ func startServers(t *testing.T, l *ledger) (config string) {
 		"GORACE", "atexit_sleep_ms=0")
 	for name, revision := range map[string]string{legacyServer: "2025-11-25",
 		modernServer: mcptest.Modern} {
-		config += harness.HTTPServer(name, harness.ServeWithoutCredentials(t,
-			countingServer(name, l.ran, revision)))
+		s := countingServer(name, l.ran, revision)
+		config += harness.HTTPServer(name, harness.ServeWithoutCredentials(t, s))
+		// A killed replica leaves calls behind that wait for the answer of a client.
+		t.Cleanup(func() { s.EndSessions("") })
 	}
 	return config
 }

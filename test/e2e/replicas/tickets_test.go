@@ -178,3 +178,33 @@ func members(object json.RawMessage) (all map[string]json.RawMessage) {
 	_ = json.Unmarshal(object, &all)
 	return all
 }
+
+// TestTicketOfADeadReplica kills the replica that has parked a call. The client learns that its
+// ticket is not valid any more, and makes the call again.
+func TestTicketOfADeadReplica(t *testing.T) {
+	harness.Long(t, "starts three replicas")
+	f := startFleet(t)
+	a := f.asking(t, "owner")
+	params := a.begin(t, 0, legacyServer, "parked")
+	f.replicas[0].Killed = true
+	f.replicas[0].Cmd.Process.Kill()
+	<-f.replicas[0].Exited
+	for _, replica := range []int{1, 2} {
+		const want = `"error":{"code":-32602,"message":"invalid or expired requestState`
+		if fault := a.answer(t, replica, params, "parked"); !strings.Contains(fault, want) {
+			t.Errorf("replica %d answers %q, want %s", replica, fault, want)
+		}
+		f.replicas[replica].WantRecords("to_client error tools/call - - answer")
+	}
+	if n := f.ledger.count("parked"); n != 0 {
+		t.Errorf("the call was run %d times, want not at all", n)
+	}
+	again := a.begin(t, 1, legacyServer, "parked")
+	if fault := a.answer(t, 2, again, "parked"); fault != "" {
+		t.Errorf("the call that was made again got %s", fault)
+	}
+	f.replicas[0].KillChildren()
+	f.replicas[0] = f.replicas[0].StartAgain()
+	f.verify()
+	f.ledger.check(t)
+}

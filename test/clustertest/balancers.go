@@ -17,16 +17,16 @@ import (
 // StartHAProxy starts Debian's haproxy in front of the replicas with these URLs, of which only the
 // host counts, and returns the address of the balancer. Each request goes to another replica than
 // the last, in turn. haproxy sends no request twice. It takes a replica out with the first
-// connection that is refused, or when /readyz has failed three times in a row, and back when
-// /readyz answers again. haproxy ends with the test.
+// connection that is refused, or when /readyz has failed for ten seconds, and back when /readyz
+// answers again. haproxy ends with the test.
 //
 // haproxy must not take replicas out sooner because of /readyz: while the server of [shared] fails
-// over, all replicas are not ready, and then no client would be served.
+// over, no replica is ready, and then no client would be served.
 func StartHAProxy(t testing.TB, urls ...string) (address string) {
 	t.Helper()
 	var servers strings.Builder
 	for i, host := range hosts(t, urls) {
-		fmt.Fprintf(&servers, "    server replica-%d %s check inter 1s fall 3 rise 1 "+
+		fmt.Fprintf(&servers, "    server replica-%d %s check inter 1s fall 10 rise 1 "+
 			"observe layer4 error-limit 1 on-error mark-down\n", i, host)
 	}
 	address = peers.FreeAddress(t)

@@ -163,6 +163,9 @@ func (c *canary) check(least int) string {
 			if r.String() == "to_server request tools/call "+modernServer+" send deny" {
 				records++
 			}
+			if r.Action == "deny" && r.Error != "" {
+				c.note("record", r.Error)
+			}
 		}
 	}
 	if records < int(c.denied.Load()) {

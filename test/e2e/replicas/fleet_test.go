@@ -61,7 +61,7 @@ func startFleet(t *testing.T) *fleet {
 [shared]
 url = "redis://%s"
 copies = 1
-timeout = "2s"
+timeout = "5s"
 [listen.auth]
 [[listen.auth.issuer]]
 issuer = %q
@@ -101,6 +101,20 @@ func (f *fleet) connect(url, principal, revision string) (*mcptest.Client, *mcpt
 // token returns an access token of a principal.
 func (f *fleet) token(principal string) string {
 	return f.issuer.Token("first", f.issuer.Claims(audience, map[string]any{"sub": principal}))
+}
+
+// lateVerdicts returns the numbers of the records of denials because the policies were not
+// evaluated within their time limit: other processes had the processors.
+func (f *fleet) lateVerdicts() map[string]bool {
+	late := map[string]bool{}
+	for _, g := range f.replicas {
+		for _, r := range g.Records() {
+			if r.Action == "deny" && strings.Contains(r.Error, "no verdict within") {
+				late[fmt.Sprint(r.Seq)] = true
+			}
+		}
+	}
+	return late
 }
 
 // verify stops the replicas and verifies their logs together.

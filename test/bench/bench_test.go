@@ -43,6 +43,7 @@ func TestEverythingRuns(t *testing.T) {
 	p := newPlan()
 	p.buildGatekit(t)
 	p.shorten()
+	p.before, p.parts = p.gatekit, append(p.parts, "before")
 	var out bytes.Buffer
 	if err := p.run(report{&out}); err != nil {
 		t.Fatalf("%v\n%s", err, &out)
@@ -63,6 +64,7 @@ func TestEverythingRuns(t *testing.T) {
 	for line := range strings.Lines(out.String()) {
 		for _, first := range []string{"http", "stdio", "legacy", "modern", "without a stream",
 			"GET streams", "forwarded", "rates", "open calls", "server alone", "gatekit wrap",
+			"GET streams", "forwarded", "bare", "scaled", "server alone", "gatekit wrap",
 			"       1 | ", "      32 | "} {
 			if strings.HasPrefix(line, first) {
 				rows++
@@ -76,7 +78,8 @@ func TestEverythingRuns(t *testing.T) {
 			}
 		}
 	}
-	callRows := len(p.routes) * len(p.eras) * len(p.workers) * len(p.sizes)
+	// the parts calls and before have a row for each case
+	callRows := 2 * len(p.routes) * len(p.eras) * len(p.workers) * len(p.sizes)
 	bridgeRows := len(p.routes) * len(p.eras) * len(p.sizes)
 	listRows := len(p.eras) * len(p.workers)
 	// without and with plugins, for known lists and for lists with a new tool
@@ -97,6 +100,12 @@ func TestEverythingRuns(t *testing.T) {
 	if want := callRows + bridgeRows + listRows + definitionRows + memoryRows + sessionRows +
 		pluginRows + auditRows + telemetryRows + policyRows + authenticationRows +
 		principalRows + replicaRows + sharedRows + viewerRows + startRows; rows != want {
+	replicaRows := (1 + len(bareProtocols)) * len(p.workers) * len(p.sizes)
+	scalingRows := len(p.eras) * len(replicaNames) * len(p.workers) * len(p.sizes)
+	const sessionRows, viewerRows, startRows = 2, 2, 2
+	if want := callRows + bridgeRows + listRows + definitionRows + memoryRows + sessionRows +
+		pluginRows + auditRows + telemetryRows + policyRows + authenticationRows +
+		principalRows + replicaRows + scalingRows + viewerRows + startRows; rows != want {
 		t.Errorf("the report has %d rows, want %d:\n%s", rows, want, &out)
 	}
 	t.Logf("\n%s", &out)

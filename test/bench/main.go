@@ -32,8 +32,8 @@ func main() {
 	}
 }
 
-// runRole runs this binary as one of the other processes of a measurement: backend, plugin or
-// relay. isRole reports whether the arguments name a role.
+// runRole runs this binary as one of the other processes of a measurement: backend, plugin, relay,
+// bare server or bare proxy. isRole reports whether the arguments name a role.
 func runRole(args []string) (isRole bool, err error) {
 	if len(args) < 2 {
 		return false, nil
@@ -46,6 +46,10 @@ func runRole(args []string) (isRole bool, err error) {
 	case "plugin allow":
 		servePlugin()
 		return true, nil
+	case "bare server":
+		return true, serveBare(args[2])
+	case "bare proxy":
+		return true, serveBareProxy(args[2], args[3], args[4])
 	case "relay http-http":
 		return true, serveRelayHTTP(forwardToHTTP(args[2]))
 	case "relay http-stdio":
@@ -77,6 +81,7 @@ type plan struct {
 	viewedRate              int           // calls per second in the part viewers
 	server                  string        // command of the server in the part start
 	gatekit, profile        string        // path of the binary to measure; folder for profiles
+	before                  string        // path of an older binary in the part before
 	bodies                  string        // setting "bodies" of the audit log
 	servers, toolsPerServer int           // servers in the part list, and tools of each server
 }
@@ -86,6 +91,7 @@ func newPlan() plan {
 		parts: listFlag[string]{"calls", "bridge", "list", "definitions", "memory", "sessions",
 			"plugins", "policies", "audit", "telemetry", "authentication", "principals",
 			"replicas", "shared", "viewers", "start"},
+			"replicas", "scaling", "viewers", "start"},
 		targets:        targetNames,
 		routes:         listFlag[route]{httpHTTP, httpStdio, stdioStdio},
 		eras:           listFlag[era]{legacy, modern},
@@ -122,6 +128,8 @@ func (p *plan) addFlags(f *flag.FlagSet) {
 		"`command` of the stdio server in the part start; by default the backend")
 	f.StringVar(&p.gatekit, "gatekit", "",
 		"`path` of a gatekit binary; by default ./cmd/gatekit is built")
+	f.StringVar(&p.before, "before", "",
+		"`path` of an older gatekit binary for the part before")
 	f.StringVar(&p.bodies, "bodies", p.bodies,
 		"setting `bodies` of gatekit's audit log: digest, none or redacted")
 	f.StringVar(&p.profile, "profile", "",
@@ -181,6 +189,10 @@ func (p *plan) run(out report) (err error) {
 			err = p.measureReplicas(s, out)
 		case "shared":
 			err = p.measureShared(s, out)
+		case "before":
+			err = p.measureBefore(s, out)
+		case "scaling":
+			err = p.measureScaling(s, out)
 		case "viewers":
 			err = p.measureViewers(s, out)
 		case "start":
@@ -189,6 +201,7 @@ func (p *plan) run(out report) (err error) {
 			err = fmt.Errorf("-parts: unknown part %q, want calls, bridge, list, "+
 				"definitions, memory, sessions, plugins, policies, audit, telemetry, "+
 				"authentication, principals, replicas, shared, viewers or start", part)
+				"authentication, principals, replicas, scaling, before, viewers or start", part)
 		}
 		if err != nil {
 			return err

@@ -16,7 +16,7 @@ type measurement struct {
 	p50, p99    time.Duration
 	rate        float64 // calls per second
 	calls       int
-	cpu         time.Duration // processor time of the proxy's process, or both, for all calls
+	cpu         time.Duration // processor time of the target's processes for all calls
 	childrenCPU time.Duration // processor time of the proxy's child processes for all calls
 }
 
@@ -76,12 +76,13 @@ func measure(t *target, workers int, m message, length time.Duration) (measureme
 	}, nil
 }
 
-// proxyCPU returns the processor time of the proxy, and of the replica before it.
+// proxyCPU returns the processor time of the proxy, and of the other processes of its target.
 func (t *target) proxyCPU() time.Duration {
-	if t.via == nil {
-		return t.proxy.cpu()
+	total := t.proxy.cpu()
+	for _, p := range t.others {
+		total += p.cpu()
 	}
-	return t.proxy.cpu() + t.via.cpu()
+	return total
 }
 
 // callRepeatedly lets each worker make calls, one after another, and at least one call. After each

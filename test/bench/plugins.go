@@ -26,6 +26,7 @@ type variant struct {
 	// keys of [listen], and the client's bearer token; only for routes with an HTTP client
 	listenKeys, token string
 	unlogged          bool     // this Gatekit is built to record no message
+	binary            string   // path of another gatekit than that of the setup
 	env               []string // KEY=VALUE of its environment
 }
 

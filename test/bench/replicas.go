@@ -8,44 +8,66 @@ import (
 	"gatekit/test/clustertest"
 )
 
+// replicaVariants returns the variants of n replicas. Each gets its configuration in addition to
+// the one that s has.
+func (s setup) replicaVariants(n int) (variants []variant, err error) {
+	if err := clustertest.WriteCertificates(s.dir); err != nil {
+		return nil, err
+	}
+	for i := range n {
+		between, err := freeAddress()
+		if err != nil {
+			return nil, err
+		}
+		variants = append(variants, variant{name: replicaNames[i],
+			listenKeys: clustertest.Config(i, between, s.dir)})
+	}
+	return variants, nil
+}
+
+// replicaNames are the names of replicas in a setup.
+var replicaNames = []string{"replica 1", "replica 2", "replica 3"}
+
 // measureReplicas compares calls that a replica forwards to another one with calls that it serves
 // itself. Two replicas share a backend. The client has a legacy session with each of them, and
 // sends the calls of both sessions to the first replica, which forwards those of the second
 // session. Calls of the modern era are never forwarded.
-func (p *plan) measureReplicas(s setup, out report) error {
-	if err := clustertest.WriteCertificates(s.dir); err != nil {
+//
+// In the same rounds, it compares calls through a bare proxy with calls of a bare server.
+func (p *plan) measureReplicas(s setup, out report) (err error) {
+	s.route, s.era = httpHTTP, legacy
+	if s.variants, err = s.replicaVariants(2); err != nil {
 		return err
-	}
-	s.route, s.era, s.variants = httpHTTP, legacy, nil
-	for i, name := range []string{"local", "forwarded"} {
-		between, err := freeAddress()
-		if err != nil {
-			return err
-		}
-		s.variants = append(s.variants, variant{name: name,
-			listenKeys: clustertest.Config(i, between, s.dir)})
 	}
 	out.replicasHeader()
 	for _, s.workers = range p.workers {
-		targets, end, err := s.open("local", "forwarded")
+		targets, end, err := s.open(replicaNames[:2]...)
 		if err == nil {
 			first := targets[0]
-			targets[1].via = first.proxy
+			targets[1].others = []*process{first.proxy}
 			err = targets[1].client.(*httpClient).reconnect(first.client.(*httpClient).url)
 		}
+		bare, endBare, errBare := s.openBare()
+		err = errors.Join(err, errBare)
 		for _, size := range p.sizes {
 			if err != nil {
 				break
 			}
 			var c comparison
-			c, err = compare(targets, s.workers, func(t *target) message {
+			c, err = compare(append(targets, bare...), s.workers, func(t *target) message {
 				return echoCall(t.tool, size)
 			}, p.rounds, p.length)
 			if err == nil {
 				out.pairRow("forwarded", s, size, c)
+			if err != nil {
+				break
+			}
+			out.replicasRow("forwarded", s, size, c[:2])
+			for i, protocol := range bareProtocols {
+				out.replicasRow("bare "+protocol, s, size, comparison{c[2], c[3+i]})
 			}
 		}
-		if err = errors.Join(err, end()); err != nil {
+		if err = errors.Join(err, endBare(), end()); err != nil {
 			return err
 		}
 	}

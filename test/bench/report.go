@@ -138,11 +138,57 @@ func (r report) pairRow(name string, s setup, size int, c comparison) {
 	p99, p99Low, p99High := c.addedWithin(1, p99Of)
 	cpu, cpuLow, cpuHigh := c.addedCPU(1)
 	r.printLine("%-10s %8s %7d | %7d %7d [%d, %d] %7d [%d, %d] | %7.0f %5.2f | %8d %9.1f "+
+		"compared with calls that it serves itself; bare: a proxy and a server of net/http " +
+		"alone, compared with that server; cpu/call: of both processes; [] has the interval of " +
+		"the median; goal: +p50 ≤ 150 with one worker")
+	r.printLine("%-13s %8s %7s | %7s %7s %7s | %7s %5s | %8s %9s", "", "size", "workers", "p50",
+		"+p50", "+p99", "rate", "share", "cpu/call", "+cpu/call")
+}
+
+func (r report) replicasRow(name string, s setup, size int, c comparison) {
+	p50, p50Low, p50High := c.addedWithin(1, p50Of)
+	p99, p99Low, p99High := c.addedWithin(1, p99Of)
+	cpu, cpuLow, cpuHigh := c.addedCPU(1)
+	r.printLine("%-13s %8s %7d | %7d %7d [%d, %d] %7d [%d, %d] | %7.0f %5.2f | %8d %9.1f "+
 		"[%.1f, %.1f]", name, formatBytes(size), s.workers, c.p50(0).Microseconds(),
 		p50.Microseconds(), p50Low.Microseconds(), p50High.Microseconds(),
 		p99.Microseconds(), p99Low.Microseconds(), p99High.Microseconds(),
 		c.rate(0), c.share(1), c.cpu(0).Microseconds(),
 		microseconds(cpu), microseconds(cpuLow), microseconds(cpuHigh))
+}
+
+func (r report) scalingHeader() {
+	r.printLine("\ncalls of echo by clients whose requests go to another replica each time " +
+		"(http-http), compared with one replica; cpu/call: of all replicas; [] has the " +
+		"interval of the median")
+	r.printLine("%-13s %8s %7s %8s | %7s %7s | %7s %5s | %8s %9s", "", "size", "workers",
+		"replicas", "p50", "+p50", "rate", "share", "cpu/call", "+cpu/call")
+}
+
+func (r report) scalingRows(s setup, size int, c comparison) {
+	for i := range c {
+		cpu, low, high := c.addedCPU(i)
+		r.printLine("%-13s %8s %7d %8d | %7d %7d | %7.0f %5.2f | %8.1f %9.1f [%.1f, %.1f]",
+			"scaled "+string(s.era), formatBytes(size), s.workers, i+1, c.p50(i).Microseconds(),
+			c.added(i, p50Of).Microseconds(), c.rate(i), c.share(i), microseconds(c.cpu(i)),
+			microseconds(cpu), microseconds(low), microseconds(high))
+	}
+}
+
+func (r report) beforeHeader(before string) {
+	r.printLine("\nprocessor time of a call, compared with the binary %s; [] has the interval of "+
+		"the median", before)
+	r.printLine("%-11s %-6s %8s %7s | %8s %8s %9s", "", "era", "size", "workers", "before",
+		"cpu/call", "+cpu/call")
+}
+
+func (r report) beforeRow(s setup, size int, c comparison) {
+	added, low, high := c.addedCPU(1)
+	percent := func(d time.Duration) float64 { return 100 * float64(d) / float64(c.cpu(0)) }
+	r.printLine("%-11s %-6s %8s %7d | %8.1f %8.1f %+9.1f [%+.1f, %+.1f], %+.1f %% [%+.1f, %+.1f]",
+		s.route, s.era, formatBytes(size), s.workers, microseconds(c.cpu(0)),
+		microseconds(c.cpu(1)), microseconds(added), microseconds(low), microseconds(high),
+		percent(added), percent(low), percent(high))
 }
 
 func (r report) viewersHeader(rounds int, length time.Duration, rate int) {

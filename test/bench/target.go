@@ -31,7 +31,7 @@ func (r route) hasHTTPServer() bool { return strings.HasSuffix(string(r), "-http
 type target struct {
 	client  client
 	proxy   *process       // nil for the direct connection
-	via     *process       // the replica that forwards the calls to proxy; nil for most targets
+	others  []*process     // other processes through which calls go; nil for most targets
 	tool    string         // the exposed name of the echo tool
 	config  string         // file of Gatekit's configuration; "" for other proxies
 	closers []func() error // in the order of opening; close calls them in reverse
@@ -207,6 +207,9 @@ func (s setup) openGatekit(t *target, backend string, serverEra era, v variant) 
 	binary := s.gatekit
 	if v.unlogged {
 		binary = s.unloggedGatekit
+	}
+	if v.binary != "" {
+		binary = v.binary
 	}
 	p, err := startProcess([]string{binary, "run", "--config", file}, v.env...)
 	if err != nil {

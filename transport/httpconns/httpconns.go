@@ -98,10 +98,11 @@ func (t *Conns) Do(ctx context.Context, r Request) (*http.Response, error) {
 
 // check returns an error if the request could not be written as one request.
 func (r Request) check() error {
-	if strings.ContainsFunc(r.Of.Method+r.Target+r.Host, func(c rune) bool {
-		return c <= ' ' || c == 0x7f
-	}) {
-		return errors.New("the method, the target or the host has a space or a control character")
+	for _, word := range [...]string{r.Of.Method, r.Target, r.Host} {
+		if strings.ContainsFunc(word, func(c rune) bool { return c <= ' ' || c == 0x7f }) {
+			return errors.New("the method, the target or the host of the request has a space or a " +
+				"control character")
+		}
 	}
 	for name, values := range r.Header {
 		for _, value := range values {

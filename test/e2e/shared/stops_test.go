@@ -157,6 +157,15 @@ func TestStopsWithoutTheServer(t *testing.T) {
 	})
 	server.Do(t, "FLUSHALL")
 	late := startReplica(t, t.TempDir(), t.TempDir(), sharedTable(server.Addr, `timeout = "5s"`))
+	// A replica that has not looked at the stops since the loss would share a stop again that ends
+	// before.
+	for i, r := range all {
+		eventually(t, fmt.Sprintf("replica %d has looked at the stops after both losses", i),
+			func() bool {
+				return strings.Count(r.Stderr.String(),
+					"the stops of the other replicas are known again") == 2
+			})
+	}
 	all = append(all, late)
 	wantRefusals(t, all, byOperator)
 	if output, ok := late.gatekit("resume", "--server", "box"); !ok {

@@ -19,7 +19,7 @@ import (
 	"gatekit/transport/valkey"
 )
 
-// plan is what is measured.
+// plan has the sizes of the measurement.
 type plan struct {
 	server                    string
 	replicas, kinds, sessions int

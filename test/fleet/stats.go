@@ -90,7 +90,7 @@ func ownCPU() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// usage is what the server says about itself.
+// usage has figures of the server about itself.
 type usage struct {
 	version         string
 	cpu             time.Duration
@@ -121,7 +121,8 @@ func (a *admin) usage() (u usage, err error) {
 		fields[name] = value
 	}
 	for name, n := range map[string]*int64{"used_memory": &u.memory,
-		"connected_clients": &u.clients, "total_net_input_bytes": &u.in, "total_net_output_bytes": &u.out} {
+		"connected_clients": &u.clients, "total_net_input_bytes": &u.in,
+		"total_net_output_bytes": &u.out} {
 		if *n, err = strconv.ParseInt(fields[name], 10, 64); err != nil {
 			return u, fmt.Errorf("the server does not tell %s: %w", name, err)
 		}

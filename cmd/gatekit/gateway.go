@@ -58,8 +58,6 @@ type gateway struct {
 	sharedPins       *pins.Shared // nil when there is no [shared]
 	// nil until it is opened, and without [shared] or logins
 	sharedLogins atomic.Pointer[sharedLogins]
-	parkedCalls  *bridge.ParkedCalls
-	endpoint     *downstream.Endpoint
 	// the replicas of [cluster] that share state; nil when there are none
 	roster      atomic.Pointer[sharedRoster]
 	parkedCalls *bridge.ParkedCalls

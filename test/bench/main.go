@@ -90,8 +90,7 @@ func newPlan() plan {
 	return plan{
 		parts: listFlag[string]{"calls", "bridge", "list", "definitions", "memory", "sessions",
 			"plugins", "policies", "audit", "telemetry", "authentication", "principals",
-			"replicas", "shared", "viewers", "start"},
-			"replicas", "scaling", "viewers", "start"},
+			"replicas", "scaling", "shared", "viewers", "start"},
 		targets:        targetNames,
 		routes:         listFlag[route]{httpHTTP, httpStdio, stdioStdio},
 		eras:           listFlag[era]{legacy, modern},
@@ -187,12 +186,12 @@ func (p *plan) run(out report) (err error) {
 			err = p.measurePrincipals(s, out)
 		case "replicas":
 			err = p.measureReplicas(s, out)
-		case "shared":
-			err = p.measureShared(s, out)
 		case "before":
 			err = p.measureBefore(s, out)
 		case "scaling":
 			err = p.measureScaling(s, out)
+		case "shared":
+			err = p.measureShared(s, out)
 		case "viewers":
 			err = p.measureViewers(s, out)
 		case "start":
@@ -200,8 +199,8 @@ func (p *plan) run(out report) (err error) {
 		default:
 			err = fmt.Errorf("-parts: unknown part %q, want calls, bridge, list, "+
 				"definitions, memory, sessions, plugins, policies, audit, telemetry, "+
-				"authentication, principals, replicas, shared, viewers or start", part)
-				"authentication, principals, replicas, scaling, before, viewers or start", part)
+				"authentication, principals, replicas, scaling, shared, before, viewers or start",
+				part)
 		}
 		if err != nil {
 			return err

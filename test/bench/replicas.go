@@ -57,14 +57,12 @@ func (p *plan) measureReplicas(s setup, out report) (err error) {
 			c, err = compare(append(targets, bare...), s.workers, func(t *target) message {
 				return echoCall(t.tool, size)
 			}, p.rounds, p.length)
-			if err == nil {
-				out.pairRow("forwarded", s, size, c)
 			if err != nil {
 				break
 			}
-			out.replicasRow("forwarded", s, size, c[:2])
+			out.pairRow("forwarded", s, size, c[:2])
 			for i, protocol := range bareProtocols {
-				out.replicasRow("bare "+protocol, s, size, comparison{c[2], c[3+i]})
+				out.pairRow("bare "+protocol, s, size, comparison{c[2], c[3+i]})
 			}
 		}
 		if err = errors.Join(err, endBare(), end()); err != nil {

@@ -118,26 +118,6 @@ func (r report) authenticationRows(s setup, size int, c comparison) {
 
 func (r report) replicasHeader() {
 	r.printLine("\ncalls of echo that a replica forwards to another one (http-http legacy), " +
-		"compared with calls that it serves itself; cpu/call: of both replicas; [] has the " +
-		"interval of the median; goal: +p50 ≤ 150 with one worker")
-	r.printLine("%-10s %8s %7s | %7s %7s %7s | %7s %5s | %8s %9s", "", "size", "workers", "p50",
-		"+p50", "+p99", "rate", "share", "cpu/call", "+cpu/call")
-}
-
-func (r report) sharedHeader() {
-	r.printLine("\ncalls of echo that the plugin limits counts in a redis-server on this machine " +
-		"(http-http legacy), compared with calls that it counts in its memory; cpu/call: of " +
-		"gatekit; [] has the interval of the median; goal: +p50 ≤ 100 of rates with one worker")
-	r.printLine("%-10s %8s %7s | %7s %7s %7s | %7s %5s | %8s %9s", "", "size", "workers", "p50",
-		"+p50", "+p99", "rate", "share", "cpu/call", "+cpu/call")
-}
-
-// pairRow prints the comparison of two targets.
-func (r report) pairRow(name string, s setup, size int, c comparison) {
-	p50, p50Low, p50High := c.addedWithin(1, p50Of)
-	p99, p99Low, p99High := c.addedWithin(1, p99Of)
-	cpu, cpuLow, cpuHigh := c.addedCPU(1)
-	r.printLine("%-10s %8s %7d | %7d %7d [%d, %d] %7d [%d, %d] | %7.0f %5.2f | %8d %9.1f "+
 		"compared with calls that it serves itself; bare: a proxy and a server of net/http " +
 		"alone, compared with that server; cpu/call: of both processes; [] has the interval of " +
 		"the median; goal: +p50 ≤ 150 with one worker")
@@ -145,7 +125,16 @@ func (r report) pairRow(name string, s setup, size int, c comparison) {
 		"+p50", "+p99", "rate", "share", "cpu/call", "+cpu/call")
 }
 
-func (r report) replicasRow(name string, s setup, size int, c comparison) {
+func (r report) sharedHeader() {
+	r.printLine("\ncalls of echo that the plugin limits counts in a redis-server on this machine " +
+		"(http-http legacy), compared with calls that it counts in its memory; cpu/call: of " +
+		"gatekit; [] has the interval of the median; goal: +p50 ≤ 100 of rates with one worker")
+	r.printLine("%-13s %8s %7s | %7s %7s %7s | %7s %5s | %8s %9s", "", "size", "workers", "p50",
+		"+p50", "+p99", "rate", "share", "cpu/call", "+cpu/call")
+}
+
+// pairRow prints the comparison of two targets.
+func (r report) pairRow(name string, s setup, size int, c comparison) {
 	p50, p50Low, p50High := c.addedWithin(1, p50Of)
 	p99, p99Low, p99High := c.addedWithin(1, p99Of)
 	cpu, cpuLow, cpuHigh := c.addedCPU(1)

@@ -3,6 +3,7 @@ package proto
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"gatekit/core/shared"
@@ -102,7 +103,8 @@ func FromStateResult(a shared.Admitted, err error) *pb.StateResponse {
 	default:
 		text = err.Error()
 	}
-	return &pb.StateResponse{Outcome: outcome, Error: text[:min(len(text), maxStateError)]}
+	text = text[:min(len(text), maxStateError)]
+	return &pb.StateResponse{Outcome: outcome, Error: strings.ToValidUTF8(text, "?")}
 }
 
 // ToStateResult returns the result of a StateRequest with the given number of limits. The error is

@@ -312,6 +312,25 @@ func TestWithoutTheStateReplicasAdmitTheirParts(t *testing.T) {
 	})
 }
 
+// A counter is kept as long as it says what this replica may admit alone.
+func TestPartsAreKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		state := sharedtest.NewFaulty(&shared.Memory{})
+		state.Fail(shared.ErrUnavailable)
+		s := newReplicas(t, 1, state, 3, `{"calls":[{"per":"tool","rate":60,"burst":1}]`+
+			otherLimitsOff)[0]
+		bob := principalSession("bob", "s1")
+		inspect(t, s, call("read", `{}`, bob))
+		time.Sleep(59 * time.Second)
+		inspect(t, s, call("read", `{}`))
+		time.Sleep(1500 * time.Millisecond)
+		inspect(t, s, call("read", `{}`, bob)) // a minute after the first one: counters are removed
+		if v := inspect(t, s, call("read", `{}`)); v.Action != pipeline.Deny {
+			t.Errorf("1.5s after a message, another one got %+v, want one in 3s", v)
+		}
+	})
+}
+
 // A state that was lost counts from zero. Each replica still knows what it has admitted itself, and
 // no message is denied because of the loss.
 func TestLostStateOfLimits(t *testing.T) {
@@ -372,7 +391,8 @@ func TestRulesInTheState(t *testing.T) {
 			`{"per":"tool","rate":1,"burst":1,"concurrent":1}`,
 			`{"per":"tool","rate":1,"burst":1,"tools":["read"]}`,
 			`{"per":"tool","rate":1,"burst":1,"except":["x"]}`,
-			`{"per":"principal","rate":1,"burst":1,"methods":["tools/call","prompts/get"]}`} {
+			`{"per":"server","rate":1,"burst":1,"methods":["tools/call","prompts/get"]}`,
+			`{"per":"principal","rate":1,"burst":1}`} {
 			requireAllowed(t, stage(other), call("read", `{}`))
 		}
 		requireDenied(t, stage(rule), call(strings.Repeat("x", 17<<10), `{}`),

@@ -333,10 +333,10 @@ func (call *Call) callOneOfSeveral(ctx context.Context, srv *sessionServer, m *m
 // inspect the answer.
 func (call *Call) callServer(ctx context.Context, srv *sessionServer, m *mcp.Message, d *deadline,
 	intercept interceptor) (*mcp.Message, error) {
-	if err := call.denyIfHiddenSkill(ctx, m); err != nil {
+	if err := call.listFirst(ctx, srv, m); err != nil {
 		return nil, err
 	}
-	if err := call.listFirst(ctx, srv, m); err != nil {
+	if err := call.denyIfHiddenSkill(ctx, m); err != nil {
 		return nil, err
 	}
 	passed, err := call.passWithApproval(ctx, srv, m, d)

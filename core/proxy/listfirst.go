@@ -14,7 +14,8 @@ import (
 // A stage may judge the use of an item by what it has seen in the list of such items: the
 // definition of a tool, or that the tool is hidden. If there are several replicas, the client may
 // have got the list from another one. Then this replica asks the server for the list itself, before
-// the first use (Options.ListFirst). The list passes the stages, and no client gets it.
+// the first use (Options.ListFirst). The list passes the stages, and no client gets it. The session
+// itself needs the list of skills, for their digests and to know which of them are hidden.
 
 // listsKeptFor is how long a list counts as seen in a session that other replicas serve, too: its
 // client may meanwhile have got another list there.
@@ -34,7 +35,7 @@ func listsOf(m *mcp.Message) []string {
 	case "prompts/get":
 		return []string{"prompts/list"}
 	case "resources/read", "resources/subscribe", "resources/directory/read":
-		return []string{"resources/list", "resources/templates/list"}
+		return []string{"resources/list", "resources/templates/list", "skills/list"}
 	case "skills/get":
 		return []string{"skills/list"}
 	case "completion/complete":
@@ -62,7 +63,7 @@ func (call *Call) listFirst(ctx context.Context, srv *sessionServer, m *mcp.Mess
 	for _, method := range listsOf(m) {
 		meth, _ := mcp.LookupMethod(method)
 		if srv.hasSeen(method) || srv.lacksMethod(meth) ||
-			!call.settings.Pipeline.NeedsList(m, method) {
+			method != "skills/list" && !call.settings.Pipeline.NeedsList(m, method) {
 			continue
 		}
 		if err := call.showList(ctx, srv, meth); err != nil {
@@ -121,6 +122,9 @@ func (call *Call) fetchUnseen(ctx context.Context, srv *sessionServer, meth mcp.
 		}
 		p := serverPart{server: srv.name}
 		if err := p.add(answer); err != nil {
+			if meth.Name == "skills/list" && !srv.hasSkills() {
+				return errUnsupported // the server has not declared skills, as far as is known
+			}
 			return err
 		}
 		if _, err := call.session.addPrefixes(call.settings, answer); err != nil { // owners of URIs

@@ -71,7 +71,7 @@ func TestHiddenItemsOfAReplicaThatHasNotListed(t *testing.T) {
 		"a prompt": {"prompts/get", `{"name":"a__x"}`, `{"name":"a__y"}`,
 			"prompts/list prompts/list"},
 		"a resource": {"resources/read", `{"uri":"a+f:x"}`, `{"uri":"a+f:y"}`,
-			"resources/list resources/list resources/templates/list"},
+			"resources/list resources/list resources/templates/list skills/list"},
 		"completion": {"completion/complete",
 			`{"ref":{"type":"ref/prompt","name":"a__x"},"argument":{}}`,
 			`{"ref":{"type":"ref/prompt","name":"a__y"},"argument":{}}`,
@@ -98,6 +98,68 @@ func TestHiddenItemsOfAReplicaThatHasNotListed(t *testing.T) {
 			}
 			if n := len(w.client.received()) + len(w.feed.received()); n > 0 {
 				t.Errorf("the client got %d messages beside its answers", n)
+			}
+		})
+	}
+}
+
+// A skill that a stage hides cannot be used on a replica that has not listed skills, and the files
+// of the others must match their digests there.
+func TestSkillsOfAReplicaThatHasNotListed(t *testing.T) {
+	hide := stage(func(m *mcp.Message) pipeline.Verdict {
+		v := pipeline.Verdict{Action: pipeline.Allow}
+		if m.Kind == mcp.Response && m.Method == "skills/list" {
+			v.Hide = []string{"skill://x/SKILL.md"}
+		}
+		return v
+	})
+	hider := pipeline.StageConfig{Name: "hider", Stage: hide}
+	for _, declares := range []bool{false, true} {
+		a := skillServer(map[string]string{"skill://y/SKILL.md": `{"text":"evil"}`},
+			skill("skill://x", "x"), skill("skill://y", "good"))
+		w := open(t, map[string]*fakeServer{"a": a}, listFirst, hider)
+		if declares {
+			w.call(t, "initialize", `{"protocolVersion":"2025-11-25"}`)
+		}
+		for _, c := range []struct{ method, uri, want string }{
+			{"resources/read", "skill://x/SKILL.md", "the skill is hidden from this client"},
+			{"skills/get", "skill://x/SKILL.md", "the skill is hidden from this client"},
+			{"resources/directory/read", "skill://x", "the skill is hidden from this client"},
+			{"resources/read", "skill://y/SKILL.md", "does not match the digest"},
+			{"skills/get", "skill://y/SKILL.md", `"description":"d"`},
+		} {
+			got := w.call(t, c.method, `{"uri":"a+`+c.uri+`"}`)
+			if !strings.Contains(got, c.want) {
+				t.Errorf("%s of %s: got %s, want %s", c.method, c.uri, got, c.want)
+			}
+		}
+		if got := strings.Join(a.lists(), " "); got != "skills/list" {
+			t.Errorf("the server was asked for %s, want skills/list", got)
+		}
+	}
+}
+
+// A server that is not known to have skills may answer skills/list with any error.
+func TestServerWithoutSkillsIsRead(t *testing.T) {
+	for name, answer := range map[string]string{"no method": "!-32601 no", "an error": "!-32603 no",
+		"no list": `{}`} {
+		t.Run(name, func(t *testing.T) {
+			a := listingServer()
+			rest := a.answer
+			a.answer = func(ctx context.Context, m *mcp.Message, h proxy.Handler) string {
+				if m.Method == "skills/list" {
+					return answer
+				}
+				return rest(ctx, m, h)
+			}
+			w := open(t, map[string]*fakeServer{"a": a}, listFirst)
+			for range 2 {
+				if got := w.call(t, "resources/read", `{"uri":"a+f:y"}`); got != `{"done":true}` {
+					t.Errorf("resources/read: got %s, want a result", got)
+				}
+			}
+			if got := strings.Join(a.lists(), " "); got != "skills/list" {
+				t.Errorf("the server was asked for %s, want skills/list once", got)
 			}
 		})
 	}

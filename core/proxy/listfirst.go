@@ -86,12 +86,7 @@ func (call *Call) showList(ctx context.Context, srv *sessionServer, meth mcp.Met
 	if srv.hasSeen(meth.Name) { // another call was faster
 		return nil
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	idle, _ := call.settings.timeouts(srv.name)
-	d := call.startDeadline(srv, min(idle, listWait), listWait, cancel)
-	defer d.stop()
-	if err := call.fetchUnseen(ctx, srv, meth, d); err != nil && !errors.Is(err, errUnsupported) {
+	if err := call.fetchUnseen(ctx, srv, meth); err != nil && !errors.Is(err, errUnsupported) {
 		return err
 	}
 	srv.noteSeen(meth.Name)
@@ -99,8 +94,7 @@ func (call *Call) showList(ctx context.Context, srv *sessionServer, meth mcp.Met
 }
 
 // fetchUnseen asks the server for all pages of a list.
-func (call *Call) fetchUnseen(ctx context.Context, srv *sessionServer, meth mcp.Method,
-	d *deadline) error {
+func (call *Call) fetchUnseen(ctx context.Context, srv *sessionServer, meth mcp.Method) error {
 	params := []byte("{}")
 	if meta, ok := call.request.Get("/_meta"); ok {
 		params = object(field("_meta", meta))
@@ -114,6 +108,11 @@ func (call *Call) fetchUnseen(ctx context.Context, srv *sessionServer, meth mcp.
 	first.Server = srv.name
 	list := &Call{session: call.session, settings: call.settings, client: call.client,
 		request: first}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	idle, _ := call.settings.timeouts(srv.name)
+	d := list.startDeadline(srv, min(idle, listWait), listWait, cancel)
+	defer d.stop()
 	page, items := first, 0
 	for range call.settings.Limits.ListPages {
 		answer, err := list.callOneOfSeveral(ctx, srv, page, d)

@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -246,6 +247,31 @@ func TestUseWithoutTheNeededListIsRefused(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A server that does not answer is told that the list is cancelled.
+func TestNeededListThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := listingServer()
+		rest := a.answer
+		a.answer = func(ctx context.Context, m *mcp.Message, h proxy.Handler) string {
+			if m.Method == "tools/list" {
+				return ""
+			}
+			return rest(ctx, m, h)
+		}
+		w := open(t, map[string]*fakeServer{"a": a}, listFirst, hiderOfX())
+		began := time.Now()
+		equal(t, "tools/call", w.call(t, "tools/call", `{"name":"a__y"}`),
+			`!-32603 server "a" did not answer within 20s`)
+		equal(t, "the time", time.Since(began), 20*time.Second)
+		equal(t, "the requests", strings.Join(a.lists(), " "), "tools/list")
+		var cancelled *proxy.CancelledError
+		if len(a.ended) != 1 || !errors.As(a.ended[0], &cancelled) ||
+			cancelled.Notification.Message() == nil {
+			t.Errorf("the list has ended with %v, want a notification for the server", a.ended)
+		}
+	})
 }
 
 // In a session that other replicas serve, too, a list is asked for again after a minute. In every

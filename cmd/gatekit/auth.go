@@ -88,7 +88,7 @@ the issuer about the token if the configuration says so. It never prints the tok
 			if cfg.Listen.Auth == nil {
 				return fmt.Errorf("%s has no [listen.auth], so no token is checked", cfg.File)
 			}
-			revoked, err := openRevocations(cfg.Audit.File)
+			revoked, err := revocationsOf(cmd.Context(), cfg)
 			if err != nil {
 				return err
 			}

@@ -101,7 +101,8 @@ enter there. Not all authorization servers offer this. Never enter a code that s
 The tokens are encrypted and stored in the folder of [tokens]. Only requests of the principal use
 them, and only the server gets them. Without --principal, the login is that of the local user: of
 clients over stdio, and of all clients without [listen.auth]. With per = "gatekit", all principals
-use it. A running Gatekit uses the login at once.
+use it. A running Gatekit uses the login at once. With [shared], the tokens are in the shared state,
+and all replicas use them.
 
 The login is recorded in the audit log before it takes effect.`,
 		Example: `  gatekit auth login github
@@ -217,7 +218,8 @@ func (p *program) authLogout() *cobra.Command {
 		Short: "Revoke and remove a login",
 		Long: `Logout removes the login of a principal at a server. If the authorization server can
 revoke tokens, it is asked to revoke them first. If that fails, the tokens are removed all the same,
-and the exit code is 1. A running Gatekit stops using them at once.
+and the exit code is 1. A running Gatekit stops using them at once. With [shared], all replicas do
+so within a second.
 
 The logout is recorded in the audit log before it takes effect.`,
 		Example: `  gatekit auth logout github

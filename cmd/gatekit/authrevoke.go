@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"text/tabwriter"
@@ -73,17 +74,24 @@ func (s *controlServer) revoke(r *auth.Revocation) error {
 	if s.revocations == nil || r == nil {
 		return errNoAuthentication(s.config.File)
 	}
-	r.User = os.Geteuid()
-	if err := revokeRecorded(s.revocations, *r, s.gateway.recording.events); err != nil {
-		return err
+	r.User, r.Shared = os.Geteuid(), false
+	err := s.sharedRevocations.revoke(context.Background(), r.Principal, func() error {
+		return revokeRecorded(s.revocations, *r, s.gateway.recording.events)
+	})
+	if err == nil || s.revocations.Has(r.Principal) { // perhaps the others do not know it yet
+		s.endRevoked(r.Principal)
 	}
+	return err
+}
+
+// endRevoked ends what a revoked principal has open in this process.
+func (s *controlServer) endRevoked(principal string) {
 	if clients := s.gateway.clients.Load(); clients != nil {
-		clients.EndPrincipal(r.Principal)
+		clients.EndPrincipal(principal)
 	}
 	if s.publicConsole != nil {
-		s.publicConsole.EndPrincipal(r.Principal)
+		s.publicConsole.EndPrincipal(principal)
 	}
-	return nil
 }
 
 // readmit removes a revocation in a running Gatekit.
@@ -94,7 +102,9 @@ func (s *controlServer) readmit(principal string) error {
 	if !s.revocations.Has(principal) {
 		return errNotRevoked(principal)
 	}
-	return readmitRecorded(s.revocations, principal, s.gateway.recording.events)
+	return s.sharedRevocations.readmit(context.Background(), principal, func() error {
+		return readmitRecorded(s.revocations, principal, s.gateway.recording.events)
+	})
 }
 
 func errNoAuthentication(file string) error {
@@ -127,7 +137,8 @@ until "revoke remove".
 
 PRINCIPAL is the id in the audit log: ISSUER#SUBJECT, token:SUBJECT or cert:NAME. Without it, revoke
 lists the revocations. They are recorded in the audit log (actions revoke and readmit). A running
-Gatekit makes the change itself; without one, it holds from the next start.`,
+Gatekit makes the change itself; without one, it holds from the next start. With [shared], it holds
+in all replicas within a second.`,
 		Example: `  gatekit auth revoke https://login.example#ann --reason "laptop lost"
   gatekit auth revoke
   gatekit auth revoke remove token:ci`,
@@ -142,8 +153,11 @@ Gatekit makes the change itself; without one, it holds from the next start.`,
 				return err
 			}
 			err := o.change(cmd, controlRequest{Command: "revoke", Revocation: &r},
-				func(s *auth.Revocations, events *pipeline.Pipeline) error {
-					return revokeRecorded(s, r, events)
+				func(s *auth.Revocations, sharing *sharedRevocations,
+					events *pipeline.Pipeline) error {
+					return sharing.revoke(cmd.Context(), r.Principal, func() error {
+						return revokeRecorded(s, r, events)
+					})
 				})
 			if err == nil {
 				fmt.Fprintf(cmd.OutOrStdout(), "revoked %s\n", display.Quote(r.Principal,
@@ -170,11 +184,14 @@ again.`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			err := o.change(cmd, controlRequest{Command: "readmit", ID: args[0]},
-				func(s *auth.Revocations, events *pipeline.Pipeline) error {
+				func(s *auth.Revocations, sharing *sharedRevocations,
+					events *pipeline.Pipeline) error {
 					if !s.Has(args[0]) {
 						return errNotRevoked(args[0])
 					}
-					return readmitRecorded(s, args[0], events)
+					return sharing.readmit(cmd.Context(), args[0], func() error {
+						return readmitRecorded(s, args[0], events)
+					})
 				})
 			if err == nil {
 				fmt.Fprintf(cmd.OutOrStdout(), "no longer revoked: %s\n", display.Quote(args[0],
@@ -205,7 +222,7 @@ func (o *revokeOptions) list(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	s, err := openRevocations(c.Audit.File)
+	s, err := revocationsOf(cmd.Context(), c)
 	if err != nil {
 		return err
 	}
@@ -229,7 +246,7 @@ func (o *revokeOptions) list(cmd *cobra.Command) error {
 // change sends a request to the process that writes the log of the configuration. If no such
 // process runs, it calls do.
 func (o *revokeOptions) change(cmd *cobra.Command, request controlRequest,
-	do func(*auth.Revocations, *pipeline.Pipeline) error) error {
+	do func(*auth.Revocations, *sharedRevocations, *pipeline.Pipeline) error) error {
 	c, err := o.load(cmd)
 	if err != nil {
 		return err
@@ -242,7 +259,17 @@ func (o *revokeOptions) change(cmd *cobra.Command, request controlRequest,
 	if err != nil {
 		return err
 	}
+	state, closeState, err := dialShared(cmd.Context(), c)
+	if err != nil {
+		return err
+	}
+	defer closeState()
 	return recordIn(c.Audit.File, c.Audit.Key, func(events *pipeline.Pipeline) error {
-		return do(s, events)
+		sharing, err := openSharedRevocations(cmd.Context(), state, s, events,
+			slog.New(slog.DiscardHandler))
+		if err != nil {
+			return err
+		}
+		return do(s, sharing, events)
 	})
 }

@@ -175,8 +175,10 @@ type controlServer struct {
 	gateway     *gateway
 	config      *config.Config
 	revocations *auth.Revocations // nil if clients are not authenticated
-	console     *console.Console  // nil if there is none
-	consoleAddr string            // host:port
+	// nil without [shared], or if clients are not authenticated
+	sharedRevocations *sharedRevocations
+	console           *console.Console // nil if there is none
+	consoleAddr       string           // host:port
 	// the console of the listener for clients; nil if there is none
 	publicConsole *console.Console
 	log           *slog.Logger

@@ -81,10 +81,15 @@ func (l *listeners) components() []component {
 	}
 }
 
-func (l *listeners) bindClients(context.Context) (err error) {
+func (l *listeners) bindClients(ctx context.Context) (err error) {
 	if l.config.Listen.HTTP != "" {
 		if l.config.Listen.Auth != nil {
 			l.control.revocations, err = openRevocations(l.config.Audit.File)
+			if err != nil {
+				return err
+			}
+			l.control.sharedRevocations, err = openSharedRevocations(ctx, l.gateway.sharedStore(),
+				l.control.revocations, l.gateway.recording.events, l.gateway.log)
 			if err != nil {
 				return err
 			}
@@ -195,6 +200,10 @@ func (l *listeners) serve(signalled context.Context) error {
 	}
 	if l.auth != nil {
 		running.Go(func() { l.auth.Run(clientsCtx) })
+	}
+	if s := l.control.sharedRevocations; s != nil {
+		s.revoked = l.control.endRevoked
+		running.Go(func() { s.follow(clientsCtx) })
 	}
 	if l.admin != nil {
 		g.log.Info("admin endpoint listening",

@@ -16,8 +16,6 @@ const (
 	// loginChangeFor is how long others can learn of a changed login. The listing has room for
 	// shared.MaxListed changes in this time.
 	loginChangeFor = 30 * time.Second
-	// announceAttempts is how often a change is announced while others announce it, too.
-	announceAttempts = 5
 )
 
 // loginChange is the value that tells of a changed login.
@@ -84,17 +82,7 @@ func announceLogin(ctx context.Context, v shared.Values, c loginChange) error {
 	if err != nil {
 		return err
 	}
-	for range announceAttempts {
-		var was uint64
-		_, was, err = v.Get(ctx, k)
-		if err == nil {
-			_, err = v.Swap(ctx, k, was, value, loginChangeFor)
-		}
-		if !errors.Is(err, shared.ErrChanged) && !errors.Is(err, shared.ErrLost) {
-			break
-		}
-	}
-	return err
+	return put(ctx, v, k, value, loginChangeFor)
 }
 
 // follow uses the changed logins of the other replicas until ctx ends.

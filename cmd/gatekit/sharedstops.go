@@ -29,21 +29,14 @@ const (
 // while the server was away, or while this replica did not run.
 type sharedStops struct {
 	gateway *gateway
-	store   shared.Store
 	cancel  context.CancelFunc
 	done    chan struct{} // closed when follow has returned
 
 	// the following is guarded by gateway.stopping
 
-	known time.Time // when the stops of the others were known last
-	seen  uint64    // the version of the listing that was applied last
-	// republish is set after a loss: stops that are missing have not been ended, and are shared
-	// again
-	republish bool
-	lost      time.Time // the last loss that republish was set for
-	failure   error     // of the last look at the stops of the others
-	unshared  error     // why the others do not know a stop of this replica, as it was logged last
-	isUnknown bool      // everything is stopped because of that
+	sharedListing
+	failure   error // of the last look at the stops of the others
+	isUnknown bool  // everything is stopped because of failure
 }
 
 // openSharedStops gets the stops of the other replicas, and follows them from then on.
@@ -52,12 +45,12 @@ func (g *gateway) openSharedStops(ctx context.Context) error {
 	if store == nil {
 		return nil
 	}
-	s := &sharedStops{gateway: g, store: store, done: make(chan struct{})}
-	lost := store.Lost()
-	s.lost = lost
-	s.republish = !lost.IsZero() && slices.ContainsFunc(g.stops.List(), func(x stop.Stop) bool {
-		return x.At.Before(lost) // it may not have been shared again since
-	})
+	s := &sharedStops{gateway: g, done: make(chan struct{}),
+		sharedListing: openSharedListing(store, stopKind, func(lost time.Time) bool {
+			return slices.ContainsFunc(g.stops.List(), func(x stop.Stop) bool {
+				return x.At.Before(lost)
+			})
+		})}
 	g.stopping.Lock()
 	err := s.sync(ctx)
 	g.sharedStops = s
@@ -122,26 +115,9 @@ func (s *sharedStops) failed(err error) {
 
 // sync applies the stops of the other replicas to this one. gateway.stopping must be held.
 func (s *sharedStops) sync(ctx context.Context) error {
-	l, err := s.store.List(ctx, stopKind, s.seen)
-	// Another user of the store may have got shared.ErrLost instead of List.
-	if lost := s.store.Lost(); errors.Is(err, shared.ErrLost) || lost.After(s.lost) {
-		s.republish, s.seen, s.lost = true, 0, lost
-	}
-	if err != nil {
+	if err := s.update(ctx, s.gateway.log, s.apply); err != nil {
 		return err
 	}
-	seen := l.Version
-	if l.Changed {
-		unshared, err := s.apply(ctx, l.Entries)
-		if err != nil {
-			return err
-		}
-		if unshared != nil { // try again
-			seen = 0
-		}
-		s.noteUnshared(unshared)
-	}
-	s.seen, s.known = seen, time.Now()
 	if s.failure != nil {
 		s.gateway.log.Info("the stops of the other replicas are known again")
 		s.failure = nil
@@ -150,19 +126,6 @@ func (s *sharedStops) sync(ctx context.Context) error {
 		return s.endUnknown()
 	}
 	return nil
-}
-
-// noteUnshared logs whether the other replicas know all stops of this one. If not, these stops are
-// in force here all the same, so it is no reason to stop everything.
-func (s *sharedStops) noteUnshared(err error) {
-	switch log := s.gateway.log; {
-	case err != nil && s.unshared == nil:
-		log.Error("a stop of this replica is not shared", "error", err, "hint",
-			"gatekit stop at each of the other replicas, too")
-	case err == nil && s.unshared != nil:
-		log.Info("all stops of this replica are shared again")
-	}
-	s.unshared = err
 }
 
 // endUnknown ends the stop of everything that failed has begun.
@@ -210,11 +173,7 @@ func (s *sharedStops) apply(ctx context.Context, entries []shared.Entry) (unshar
 			notPublished = append(notPublished, s.publish(ctx, x))
 		}
 	}
-	unshared, err = errors.Join(notPublished...), errors.Join(errs...)
-	if unshared == nil && err == nil {
-		s.republish = false
-	}
-	return unshared, err
+	return errors.Join(notPublished...), errors.Join(errs...)
 }
 
 // decodeStops returns the shared stops of a listing.

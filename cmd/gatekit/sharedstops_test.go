@@ -45,7 +45,8 @@ func TestStopThatCannotBeShared(t *testing.T) {
 		store := &fullStore{Store: &shared.Memory{}}
 		g := &gateway{log: slog.New(slog.NewTextHandler(&log, nil)), stops: stop.Open(""),
 			recording: &recording{events: events}, proxy: p}
-		g.sharedStops = &sharedStops{gateway: g, store: store}
+		g.sharedStops = &sharedStops{gateway: g,
+			sharedListing: sharedListing{store: store, kind: stopKind}}
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { g.sharedStops.follow(ctx) })

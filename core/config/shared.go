@@ -25,8 +25,8 @@ type Shared struct {
 	// Prefix begins the names of all keys, so that others can use the server, too. Replicas of one
 	// cluster have the same. Default: gatekit:.
 	Prefix string `toml:"prefix"`
-	// Copies is how many replicas of the server must have a label, an approval or a stop before
-	// what needs it goes on, at most 10. Default: none, which does not wait.
+	// Copies is how many replicas of the server must have a label, an approval, a stop, a login or
+	// a revocation before what needs it goes on, at most 10. Default: none, which does not wait.
 	Copies int `toml:"copies"`
 	// Timeout bounds each request to the server. Default: 50ms.
 	Timeout time.Duration `toml:"timeout"`

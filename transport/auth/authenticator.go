@@ -121,8 +121,15 @@ func (a *Authenticator) Authenticate(r *http.Request) (*identity.Principal, *Ref
 }
 
 // Revoked returns the refusal of a principal that was revoked after its token was issued, or nil.
+// While nobody knows who is revoked, it refuses everybody.
 func (a *Authenticator) Revoked(p *identity.Principal) *Refusal {
-	x := a.o.Revocations.of(p, a.o.Skew)
+	x, err := a.o.Revocations.of(p, a.o.Skew)
+	if err != nil {
+		refused := unavailable("the revocations of the other replicas are not known: " +
+			err.Error())
+		refused.Principal = p.ID()
+		return refused
+	}
 	if x == nil {
 		return nil
 	}

@@ -34,6 +34,8 @@ type Revocation struct {
 	At        time.Time `json:"at"`
 	Reason    string    `json:"reason"`
 	User      int       `json:"user"` // id of the user who revoked
+	// Shared is set if the other replicas know the revocation.
+	Shared bool `json:"shared,omitzero"`
 }
 
 // Validate returns an error if r cannot be stored.
@@ -69,8 +71,9 @@ func (r *Revocation) covers(p *identity.Principal, skew time.Duration) bool {
 type Revocations struct {
 	folder privatefiles.Folder
 
-	mu  sync.RWMutex
-	all map[string]Revocation // by the ID of the principal
+	mu      sync.RWMutex
+	all     map[string]Revocation // by the ID of the principal
+	unknown error                 // why nobody knows who is revoked; nil if it is known
 }
 
 // OpenRevocations reads the revocations in a folder. The folder is created with the first of them.
@@ -103,6 +106,15 @@ func OpenRevocations(folder string) (*Revocations, error) {
 		r.all[x.Principal] = x
 	}
 	return r, nil
+}
+
+// NewRevocations returns revocations that are in memory only. They must not be changed.
+func NewRevocations(all []Revocation) *Revocations {
+	r := &Revocations{all: map[string]Revocation{}}
+	for _, x := range all {
+		r.all[x.Principal] = x
+	}
+	return r
 }
 
 func revocationFile(principal string) string {
@@ -152,10 +164,24 @@ func (r *Revocations) Remove(principal string) error {
 
 // Has reports whether there is a revocation of a principal.
 func (r *Revocations) Has(principal string) bool {
+	_, ok := r.Get(principal)
+	return ok
+}
+
+// Get returns the revocation of a principal, if there is one.
+func (r *Revocations) Get(principal string) (Revocation, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	_, ok := r.all[principal]
-	return ok
+	x, ok := r.all[principal]
+	return x, ok
+}
+
+// SetUnknown makes Authenticate refuse all principals, because the revocations of other replicas
+// are not known. With nil, they are known again.
+func (r *Revocations) SetUnknown(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.unknown = err
 }
 
 // All returns the revocations, the newest first.
@@ -170,15 +196,15 @@ func (r *Revocations) All() []Revocation {
 	})
 }
 
-// of returns the revocation that refuses a principal, or nil.
-func (r *Revocations) of(p *identity.Principal, skew time.Duration) *Revocation {
+// of returns the revocation that refuses a principal, or nil. It returns an error if nobody knows.
+func (r *Revocations) of(p *identity.Principal, skew time.Duration) (*Revocation, error) {
 	if r == nil {
-		return nil
+		return nil, nil
 	}
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	if x, ok := r.all[p.ID()]; ok && x.covers(p, skew) {
-		return &x
+		return &x, nil
 	}
-	return nil
+	return nil, r.unknown
 }

@@ -434,3 +434,28 @@ func TestLoginThroughSeveralReplicas(t *testing.T) {
 		})
 	}
 }
+
+// A client of one replica learns that the user has logged in at another one. A program that has the
+// token in its environment ends with a logout beside another replica.
+func TestChangedLoginsReachOtherReplicas(t *testing.T) {
+	for _, revision := range harness.Revisions {
+		t.Run(revision, func(t *testing.T) {
+			a := startProvider(t, 3600)
+			p := protectedBy(t, a, false)
+			all := startReplicas(t, sharing(startState(t))+oauth(p, pinned(a), preRegistered)+
+				withToken(revision))
+			client := connect(t, all[1], revision)
+			harness.Handshake(t, client)
+			subscribe(t, client)
+			mark := client.Mark()
+			a.logIn(t, all[0].Dir, "ann", "box")
+			awaitChange(t, client, mark)
+			processOf(t, client)
+			if out, code := gatekit(t, all[2].Dir, "auth", "logout", "box"); code != 0 {
+				t.Fatal(out)
+			}
+			wantEnded(t, all[1], 1)
+			wantNoLogin(t, client, "gatekit auth login box")
+		})
+	}
+}

@@ -32,18 +32,23 @@ const errorCodeColumn = 12
 func Columns() []string { return slices.Clone(columns) }
 
 // csvEncoder encodes records as rows of a CSV table.
-type csvEncoder struct{}
+type csvEncoder struct{ replica string }
 
-func (csvEncoder) Header() []byte { return appendRow(nil, columns) }
+func (c csvEncoder) Header() []byte {
+	if c.replica != "" {
+		return appendRow(nil, append(Columns(), "replica"))
+	}
+	return appendRow(nil, columns)
+}
 
-func (csvEncoder) Append(b []byte, r *audit.Record) []byte {
+func (c csvEncoder) Append(b []byte, r *audit.Record) []byte {
 	var findings []string
 	for _, s := range r.Steps {
 		for _, f := range s.Findings {
 			findings = append(findings, strings.TrimSuffix(f.Type+" "+f.Pointer, " "))
 		}
 	}
-	return appendRow(b, []string{
+	row := []string{
 		r.Time.UTC().Format(timeLayout),
 		eventType(r),
 		r.Exchange,
@@ -66,7 +71,11 @@ func (csvEncoder) Append(b []byte, r *audit.Record) []byte {
 		decidingStage(r),
 		strings.Join(findings, "; "),
 		r.Client,
-	})
+	}
+	if c.replica != "" {
+		row = append(row, c.replica)
+	}
+	return appendRow(b, row)
 }
 
 // eventType returns the value of event_type that gatekit-python would write for the message of the

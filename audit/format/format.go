@@ -72,6 +72,10 @@ type Encoder interface {
 type Options struct {
 	Version string // Gatekit's version, for OCSF; may be empty
 	Colour  bool   // Text: with escape sequences for colours
+	// Replica is the name of the replica in whose log the records are. CSV then has one more column
+	// "replica", OCSF has it in unmapped, and Text before the number of the record. JSONL, which is
+	// the unchanged line, does not have it. "" if one log is exported.
+	Replica string
 	// JSONL: escape unprintable characters
 	EscapeUnprintable bool
 
@@ -89,11 +93,11 @@ func New(name string, o Options) (Encoder, error) {
 	case JSONL:
 		f = jsonlEncoder{escape: o.EscapeUnprintable}
 	case OCSF:
-		f = ocsfEncoder{version: o.Version}
+		f = ocsfEncoder{version: o.Version, replica: o.Replica}
 	case CSV:
-		f = csvEncoder{}
+		f = csvEncoder{replica: o.Replica}
 	case Text:
-		f = textEncoder{colour: o.Colour}
+		f = textEncoder{colour: o.Colour, replica: o.Replica}
 	default:
 		return nil, fmt.Errorf("unknown format %q\nhint: use one of %s", name,
 			strings.Join(Names(), ", "))

@@ -21,7 +21,7 @@ const (
 )
 
 // ocsfEncoder encodes records as OCSF events.
-type ocsfEncoder struct{ version string }
+type ocsfEncoder struct{ version, replica string }
 
 // event is an OCSF event. Optional members are omitted when zero, required members never.
 type event struct {
@@ -111,6 +111,7 @@ type (
 	}
 	// unmapped has the members of the record that have no place in OCSF. Their names are unchanged.
 	unmapped struct {
+		Replica   string   `json:"replica,omitzero"` // Options.Replica
 		Prev      string   `json:"prev"`
 		Kind      string   `json:"kind,omitzero"`
 		Direction string   `json:"direction,omitzero"`
@@ -173,7 +174,7 @@ func (f ocsfEncoder) event(r *audit.Record) event {
 			OriginalTime: r.Time.UTC().Format(timeLayout),
 		},
 		Unmapped: unmapped{
-			Prev: r.Prev, Kind: r.Kind, Direction: r.Direction, Steps: stepsFrom(r),
+			Replica: f.replica, Prev: r.Prev, Kind: r.Kind, Direction: r.Direction, Steps: stepsFrom(r),
 			Before: bodyFrom(r.Before), After: bodyFrom(r.After), Values: r.Values,
 			Failed: r.Failed,
 			Micros: r.Micros, Error: r.Error,

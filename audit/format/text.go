@@ -12,13 +12,20 @@ import (
 // textEncoder encodes records as lines for people:
 //
 //	2026-11-21 11:00:00.123Z #17   deny       to_server  files  tools/call a: no [tools/readonly]
-type textEncoder struct{ colour bool }
+type textEncoder struct {
+	colour  bool
+	replica string
+}
 
 func (textEncoder) Header() []byte { return nil }
 
 func (t textEncoder) Append(b []byte, r *audit.Record) []byte {
 	b = r.Time.UTC().AppendFormat(b, "2006-01-02 15:04:05.000Z")
-	b = fmt.Appendf(b, " #%-4d ", r.Seq)
+	if t.replica != "" {
+		b = fmt.Appendf(b, " #%s:%-4d ", Visible(t.replica), r.Seq)
+	} else {
+		b = fmt.Appendf(b, " #%-4d ", r.Seq)
+	}
 	start := len(b)
 	b = appendVisible(b, r.Action)
 	width := len(b) - start

@@ -16,7 +16,7 @@ import (
 )
 
 func (p *program) auditExport() *cobra.Command {
-	var config, output string
+	var config, output, fleetDir string
 	form := choice{format.JSONL, format.Names()}
 	c := &cobra.Command{
 		Use:   "export [FILE…]",
@@ -28,24 +28,28 @@ func (p *program) auditExport() *cobra.Command {
   csv     a table; no cell is run as a formula by a spreadsheet
   text    one readable line for each record
 
+With --fleet, or with FILEs in several folders, export merges the logs of several replicas by time.
+In csv, the last column is then the replica; in ocsf, it is in unmapped; in text, a record has the
+number REPLICA:SEQ. A line of jsonl is unchanged, and does not name the replica.
+
 Export does not verify the log: "gatekit audit verify" does. To prove a record to others, use
 "gatekit audit prove". In Gatekit's source, "go doc ./audit" describes the lines of the log, and
 "go doc ./audit/format" describes the other formats.
 
 ` + filterHelp,
 		Example: `  gatekit audit export --format csv --since 2026-11-01 --output november.csv
-  gatekit audit export --format ocsf --action deny`,
+  gatekit audit export --format ocsf --action deny
+  gatekit audit export --format csv --fleet /srv/audit`,
 	}
 	read := filterFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		logs, filter, err := auditReader(cmd, &logSource{config: config, args: args}, read)
+		logs, filter, err := auditReader(cmd, &logSource{config, args, fleetDir}, read)
 		if err != nil {
 			return err
 		}
-		f, err := format.New(form.value, format.Options{Version: version(),
-			EscapeUnprintable: output == "" && isTerminal(os.Stdout)})
-		if err != nil {
-			return err
+		f := func(replica string) (format.Encoder, error) {
+			return format.New(form.value, format.Options{Version: version(), Replica: replica,
+				EscapeUnprintable: output == "" && isTerminal(os.Stdout)})
 		}
 		if output == "" {
 			return readError(export(cmd, cmd.OutOrStdout(), f, logs, filter))
@@ -65,21 +69,26 @@ Export does not verify the log: "gatekit audit verify" does. To prove a record t
 		return nil
 	}
 	configFlag(c, &config)
+	fleetFlag(c, &fleetDir)
 	c.Flags().Var(&form, "format", "the `format`: "+strings.Join(format.Names(), ", "))
 	c.Flags().StringVarP(&output, "output", "o", "",
 		"`file` to create (default: stdout)")
 	return c
 }
 
-func export(cmd *cobra.Command, to io.Writer, f format.Encoder, logs []auditLog,
-	filter *query.Filter) error {
+// export writes the records of the logs. The encoder depends on the replica of a log.
+func export(cmd *cobra.Command, to io.Writer, encoder func(replica string) (format.Encoder, error),
+	logs []auditLog, filter *query.Filter) error {
 	out := bufio.NewWriterSize(to, 64<<10)
-	w := format.NewWriter(out, f, false)
-	none := true
+	writers := map[string]*format.Writer{} // by replica
 	for r, err := range mergedRecords(cmd.Context(), logs, filter) {
+		if err == nil && writers[r.replica] == nil {
+			var f format.Encoder
+			f, err = encoder(r.replica)
+			writers[r.replica] = format.NewWriter(out, f, len(writers) > 0)
+		}
 		if err == nil {
-			none = false
-			err = w.Write(r)
+			err = writers[r.replica].Write(r.Record)
 		}
 		if err != nil {
 			return errors.Join(err, out.Flush())
@@ -88,7 +97,7 @@ func export(cmd *cobra.Command, to io.Writer, f format.Encoder, logs []auditLog,
 	if err := cmd.Context().Err(); err != nil {
 		return err
 	}
-	if none {
+	if len(writers) == 0 {
 		reportNoMatch(cmd)
 	}
 	return out.Flush()

@@ -378,12 +378,24 @@ func callsOf(calls iter.Seq2[*query.Call, error], replica string) iter.Seq2[*que
 	}
 }
 
+// replicaRecord is a record, and the replica in whose log it is; "" if one log is read.
+type replicaRecord struct {
+	audit.Record
+	replica string
+}
+
 // mergedRecords returns the records in the logs, by time.
 func mergedRecords(ctx context.Context, logs []auditLog,
-	f *query.Filter) iter.Seq2[audit.Record, error] {
-	return merge(ctx, logs, func(r audit.Record) time.Time { return r.Time },
-		func(log *audit.Reader, _ string) iter.Seq2[audit.Record, error] {
-			return query.Records(ctx, log, f)
+	f *query.Filter) iter.Seq2[replicaRecord, error] {
+	return merge(ctx, logs, func(r replicaRecord) time.Time { return r.Time },
+		func(log *audit.Reader, replica string) iter.Seq2[replicaRecord, error] {
+			return func(yield func(replicaRecord, error) bool) {
+				for r, err := range query.Records(ctx, log, f) {
+					if !yield(replicaRecord{r, replica}, err) {
+						return
+					}
+				}
+			}
 		})
 }
 

@@ -174,7 +174,8 @@ func (f ocsfEncoder) event(r *audit.Record) event {
 			OriginalTime: r.Time.UTC().Format(timeLayout),
 		},
 		Unmapped: unmapped{
-			Replica: f.replica, Prev: r.Prev, Kind: r.Kind, Direction: r.Direction, Steps: stepsFrom(r),
+			Replica: f.replica,
+			Prev:    r.Prev, Kind: r.Kind, Direction: r.Direction, Steps: stepsFrom(r),
 			Before: bodyFrom(r.Before), After: bodyFrom(r.After), Values: r.Values,
 			Failed: r.Failed,
 			Micros: r.Micros, Error: r.Error,

@@ -195,6 +195,14 @@ func TestObjectsAreSafeAndFitTogether(t *testing.T) {
 				got >= int(*o.set.Spec.Replicas) {
 				t.Errorf("%d of %d replicas may be away", got, *o.set.Spec.Replicas)
 			}
+			var names []string // of the pods
+			for i := range int(*o.set.Spec.Replicas) {
+				names = append(names, fmt.Sprintf("%q", fmt.Sprintf("%s-%d", o.set.Name, i)))
+			}
+			want := "\nreplicas = [" + strings.Join(names, ",") + "]\n"
+			if text := o.config.Data["gatekit.toml"]; !strings.Contains(text, want) {
+				t.Errorf("the configuration does not name the replicas with %s:\n%s", want, text)
+			}
 			if o.network == nil || len(o.network.Spec.PolicyTypes) != 2 {
 				t.Errorf("the network policy is %+v", o.network)
 			}

@@ -29,6 +29,14 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 {{- end -}}
 
+{{- define "gatekit.replicas" -}}
+{{- $names := list -}}
+{{- range $i := until (int .Values.replicas) -}}
+{{- $names = append $names (printf "%s-%d" (include "gatekit.name" $) $i) -}}
+{{- end -}}
+{{ toJson $names }}
+{{- end -}}
+
 {{- define "gatekit.config" -}}
 {{- range $table := list "listen" "cluster" "audit" -}}
 {{- if regexMatch (printf "(?m)^\\s*\\[\\s*%s\\s*\\]" $table) $.Values.config -}}
@@ -52,6 +60,7 @@ advertise = "${env:POD_NAME}.{{ include "gatekit.domain" . }}:7443"
 ca = "/etc/gatekit/cluster/ca.crt"
 cert = "/etc/gatekit/cluster/tls.crt"
 key = "/etc/gatekit/cluster/tls.key"
+replicas = {{ include "gatekit.replicas" . }}
 
 [audit]
 file = "/var/lib/gatekit/audit.jsonl"

@@ -31,7 +31,7 @@ type Shared struct {
 	Values shared.Values
 	// Accept is called before what other replicas have approved is used, with the items that are
 	// new. If it returns an error, that is not used, and is read again later. It is not called for
-	// what is read first of a server. It may be nil.
+	// what Load reads. It may be nil.
 	Accept func(server string, o *Overlay, items []*Item) error
 
 	failing atomic.Bool // the store did not answer the last time
@@ -406,7 +406,7 @@ func (s *Shared) look(ctx context.Context, name string, known *Overlay) (isNew b
 		return false, err
 	}
 	switch {
-	case known == nil:
+	case known == nil && generation == 0:
 	case o.Digest() == known.Digest():
 		return false, nil
 	case generation == 0: // the store has lost it
@@ -424,7 +424,7 @@ func (s *Shared) look(ctx context.Context, name string, known *Overlay) (isNew b
 // newIn returns the items of o that the overlay before does not have.
 func (o *Overlay) newIn(before *Overlay) []*Item {
 	return slices.DeleteFunc(o.server.Items(), func(i *Item) bool {
-		return digestOfItem(before.server, i.kind, i.Name()) == i.digest
+		return before != nil && digestOfItem(before.server, i.kind, i.Name()) == i.digest
 	})
 }
 

@@ -244,6 +244,9 @@ func TestGuardWithoutTheStore(t *testing.T) {
 	values.Fail(nil)
 	c.mustLook()
 	c.wantListed("tools/list", []string{`{"name":"x"}`}, "x")
+	if len(c.accepted) != 1 {
+		t.Errorf("%q were accepted of a server that was read late, want x", c.accepted)
+	}
 }
 
 // What the store has lost is stored again, and nothing is trusted anew meanwhile.

@@ -72,7 +72,7 @@ logs of gatekit wrap.`,
 			}
 			p.checkAll(cmd.Context(), r, cfg, d.attacks)
 			d.audit(cmd.Context(), cfg.Audit)
-			d.pins()
+			d.pins(cmd.Context())
 			d.stops(cfg)
 			d.replicas(cmd.Context())
 			d.clients()
@@ -327,7 +327,7 @@ func (d *diagnosis) disk(folder string) {
 }
 
 // pins reports servers that are not pinned, and what waits for an approval.
-func (d *diagnosis) pins() {
+func (d *diagnosis) pins(ctx context.Context) {
 	const name = "[pins]"
 	if d.config.Pins == nil {
 		d.report.note("pins", name, "servers may change their tools unnoticed: there is no "+
@@ -339,6 +339,13 @@ func (d *diagnosis) pins() {
 		d.report.fail("pins", name, err)
 		return
 	}
+	shared, done, err := openSharedPins(ctx, d.config)
+	if err != nil {
+		d.report.note("pins", name, oneLine("only the lock file is looked at: "+err.Error()))
+		shared, done = nil, func() {}
+	}
+	defer done()
+	lock = shared.Effective(lock)
 	var missing []string
 	for _, s := range d.config.Servers {
 		if lock.Servers[s.Name] == nil {
@@ -350,7 +357,7 @@ func (d *diagnosis) pins() {
 			displayPath(d.config.Pins.File), strings.Join(missing, ", "),
 			strings.Join(missing, " ")))
 	}
-	w, err := waitingOf(d.config, nil)
+	w, err := waitingOf(d.config, shared)
 	if err != nil {
 		d.report.fail("pins", name, err)
 		return

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"gatekit/core/mcp"
 	"gatekit/core/pins"
 	"gatekit/core/shared"
+	"gatekit/transport/valkey"
 )
 
 // loadSharedPins reads what the replicas approve of the servers of a configuration, and returns the
@@ -99,19 +101,38 @@ func (g *gateway) describeSharedPins(c *config.Config) string {
 	return text.String()
 }
 
-// sharedPinsOf returns what the replicas of the configuration at path approve of its servers, and a
-// function that ends its use. Without [shared], it returns nil.
+// sharedPinsOf is openSharedPins for the configuration at path.
 func sharedPinsOf(cmd *cobra.Command, path string) (*pins.Shared, func(), error) {
-	sharing, err := openSharing(cmd, path)
-	if err != nil || sharing == nil {
-		return nil, func() {}, err
+	c, err := loadConfig(path)
+	if errors.Is(err, errNoConfig) && path == "" {
+		return nil, func() {}, nil
 	}
-	s := &pins.Shared{Values: sharing.state}
-	for _, server := range sharing.config.Servers {
-		if _, err := s.Load(cmd.Context(), server.Name); err != nil {
-			sharing.close()
+	if err != nil {
+		return nil, nil, err
+	}
+	return openSharedPins(cmd.Context(), c)
+}
+
+// openSharedPins returns what the replicas of a configuration approve of its servers, and a
+// function that ends its use. Without [shared], it returns nil.
+func openSharedPins(ctx context.Context, c *config.Config) (*pins.Shared, func(), error) {
+	if c.Shared == nil {
+		return nil, func() {}, nil
+	}
+	o, err := sharedOptions(c)
+	if err != nil {
+		return nil, nil, fmt.Errorf("[shared]: %w", err)
+	}
+	state, err := valkey.Open(ctx, o)
+	if err != nil {
+		return nil, nil, fmt.Errorf("[shared]: %w", err)
+	}
+	s := &pins.Shared{Values: state}
+	for _, server := range c.Servers {
+		if _, err := s.Load(ctx, server.Name); err != nil {
+			state.Close()
 			return nil, nil, fmt.Errorf("read the shared pins of server %q: %w", server.Name, err)
 		}
 	}
-	return s, sharing.close, nil
+	return s, state.Close, nil
 }

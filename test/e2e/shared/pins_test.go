@@ -121,6 +121,9 @@ func TestReplicasTrustOneDefinition(t *testing.T) {
 	if output := all[0].mustRun("pin", "show"); !strings.HasPrefix(output, "box  1 item") {
 		t.Errorf("gatekit pin show prints %q", output)
 	}
+	if output, _ := all[0].gatekit("doctor"); strings.Contains(output, "not in ") {
+		t.Errorf("doctor does not know what replicas approve:\n%s", output)
+	}
 	all = append(all, startPinned(t, t.TempDir(), t.TempDir(), config))
 	wantListed(t, all, "box__echo reads and mails")
 	all[2].WantReasons("server box has shared pins sha256:")

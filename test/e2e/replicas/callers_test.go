@@ -165,10 +165,11 @@ func (c *caller) close() {
 
 // call calls the tool work of a server once. The same id is used again only if the call was not
 // run, as the status of the answer promises.
+// Each third answer comes a while after the call was run.
 func (c *caller) call(server, id, ask string, change bool) outcome {
 	o := outcome{id: id, server: server, asks: ask != "", began: time.Now(), opened: c.opened}
 	m, err := c.client.Tool(c.begin(), server+"__work", fmt.Sprintf(
-		`{"id":%q,"ask":%q,"change":%t}`, id, ask, change))
+		`{"id":%q,"ask":%q,"change":%t,"hold":%t}`, id, ask, change, c.count%3 == 0))
 	if c.end(&o, m, err); o.fault == "" &&
 		mcptest.Text(m.Result, "content", 0, "text") != "ran "+id {
 		o.fault = "not its own result: " + string(m.Raw)

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"testing"
+	"time"
 
 	"gatekit/test/harness"
 	"gatekit/test/mcptest"
@@ -34,7 +35,8 @@ var questions = map[string]struct{ method, params string }{
 // countingServer returns a server that tells ran the id of each call before it answers. Its tools
 // are:
 //   - work: if the argument ask is set, first asks the client; if change is set, first sends
-//     notifications/tools/list_changed
+//     notifications/tools/list_changed; if hold is set, answers a while after the call was run, so
+//     that answers can be lost
 //   - read: returns private data
 //   - send: would send data away
 func countingServer(name string, ran func(id string) error, revision string) *mcptest.Server {
@@ -62,6 +64,9 @@ func countingServer(name string, ran func(id string) error, revision string) *mc
 			if err := ran(id); err != nil {
 				c.Error(-32603, "the ledger: "+err.Error(), "")
 				return
+			}
+			if string(mcptest.At(arguments, "hold")) == "true" {
+				time.Sleep(200 * time.Millisecond)
 			}
 			c.Result(fmt.Sprintf(`{"content":[{"type":"text","text":%s}]}`,
 				mcptest.Quote("ran "+id)))

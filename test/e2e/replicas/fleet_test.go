@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"gatekit/test/clustertest"
 	"gatekit/test/harness"
@@ -20,6 +21,10 @@ const replicaCount = 3
 
 // audience is the resource that tokens are for.
 const audience = "https://gatekit.example/mcp"
+
+// storeTimeout is the time that a request to the store may take, so that a busy machine does not
+// look like a store that is away.
+const storeTimeout = 5 * time.Second
 
 // policy labels a session that has read private data, and keeps the data in.
 const policy = `label contains "private" if { input.name == "read"; input.kind != "request" }
@@ -61,7 +66,7 @@ func startFleet(t *testing.T) *fleet {
 [shared]
 url = "redis://%s"
 copies = 1
-timeout = "5s"
+timeout = "%v"
 [listen.auth]
 [[listen.auth.issuer]]
 issuer = %q
@@ -72,7 +77,7 @@ bodies = "redacted"
 reasons = true
 [limits]
 sessions = 20000
-`, f.relay.Addr, f.issuer.URL) + harness.PolicyFile(t, policy) + startServers(t, f.ledger)
+`, f.relay.Addr, storeTimeout, f.issuer.URL) + harness.PolicyFile(t, policy) + startServers(t, f.ledger)
 	for i := range replicaCount {
 		f.replicas = append(f.replicas, harness.StartHTTPIn(t, dirs[i],
 			"public_url = \"https://gatekit.example\"\n"+

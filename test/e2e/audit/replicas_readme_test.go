@@ -3,6 +3,8 @@ package audit
 import (
 	"bufio"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -84,6 +86,25 @@ func TestReplicasExampleNamesMissingPackages(t *testing.T) {
 				t.Errorf("replicas.sh %s printed %q, want %q in it", balancer, out, want)
 			}
 		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "run")); !os.IsNotExist(err) {
+		t.Errorf("run/ is left (%v)", err)
+	}
+}
+
+// TestReplicasExampleNeedsItsAddresses starts the script of examples/06-replicas while another
+// program listens on the address of the balancer, and would answer in its place.
+func TestReplicasExampleNeedsItsAddresses(t *testing.T) {
+	peers.Installed(t, "curl", "openssl", "redis-server", "setsid")
+	installedForRoot(t, "haproxy")
+	dir := copyExample(t, "06-replicas", replicasAddresses[1:]...)
+	other := httptest.NewServer(http.NotFoundHandler())
+	defer other.Close()
+	address := other.Listener.Addr().String()
+	replaceInFiles(t, dir, replicasAddresses[0], address)
+	out, err := runScript(t, dir, withGatekit(t), "haproxy")
+	if err == nil || !strings.Contains(out, "Another program listens on "+address) {
+		t.Errorf("replicas.sh printed %q, %v; want an error that names %s", out, err, address)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "run")); !os.IsNotExist(err) {
 		t.Errorf("run/ is left (%v)", err)

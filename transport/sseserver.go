@@ -28,21 +28,27 @@ type sseServerPipe struct {
 	posted     chan postedMessage
 	clientGone <-chan struct{}
 	ended      chan struct{} // closed when no more bodies will be read
+	via        string        // of the body that was read last; only for the reader
 }
 
-var _ conn.Pipe = (*sseServerPipe)(nil)
+var _ conn.ForwardedPipe = (*sseServerPipe)(nil)
 
 // postedMessage is a body that waits to be read. It counts towards Limits.Bodies until release is
 // called.
 type postedMessage struct {
 	body    []byte
+	via     string // the replica that has forwarded the body; "" for none
 	release func()
 }
+
+// Via implements conn.ForwardedPipe.
+func (p *sseServerPipe) Via() string { return p.via }
 
 // Read implements conn.Pipe. It returns the next posted body.
 func (p *sseServerPipe) Read(ctx context.Context) ([]byte, error) {
 	select {
 	case b := <-p.posted:
+		p.via = b.via
 		b.release()
 		return b.body, nil
 	case <-p.clientGone:
@@ -151,8 +157,12 @@ func (s *HTTPServer) serveMessages(w http.ResponseWriter, r *http.Request, from 
 	if !ok {
 		return
 	}
+	via := ""
+	if from.forwarded != nil {
+		via = from.forwarded.Via
+	}
 	select {
-	case p.posted <- postedMessage{body, release}:
+	case p.posted <- postedMessage{body, via, release}:
 		select {
 		case <-p.ended:
 			p.releaseUnread()

@@ -22,6 +22,14 @@ type Pipe interface {
 	Write(ctx context.Context, parts ...[]byte) error
 }
 
+// ForwardedPipe is a Pipe of a client whose messages other replicas may have forwarded.
+type ForwardedPipe interface {
+	Pipe
+	// Via returns the name of the replica that has forwarded the message that Read returned last,
+	// or "" if the client sent it here. Only the goroutine that calls Read may call Via.
+	Via() string
+}
+
 // PipeCloser is a Pipe that its user has to close.
 type PipeCloser interface {
 	Pipe

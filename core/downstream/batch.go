@@ -111,8 +111,10 @@ func (c *pipeConnection) handleBatch(ctx context.Context, b []byte) error {
 		}
 	}
 	calls, err := c.legacy.split(b, func(m *mcp.Message) error {
+		m.Via = c.via()
 		return c.handleNonRequest(ctx, m)
 	}, func(m *mcp.Message) Call {
+		m.Via = c.via()
 		call := c.admitRequest(m)
 		if call == nil {
 			return c.legacy.refusedCall(tooManyInFlight, m)

@@ -108,6 +108,14 @@ func (c *pipeConnection) read(ctx context.Context) error {
 	}
 }
 
+// via returns the name of the replica that has forwarded the message that was read last, or "".
+func (c *pipeConnection) via() string {
+	if p, ok := c.out.Pipe.(conn.ForwardedPipe); ok {
+		return p.Via()
+	}
+	return ""
+}
+
 // drain waits for the calls in flight, but no longer than drainTimeout.
 func (c *pipeConnection) drain(ctx context.Context) {
 	drained := make(chan struct{})
@@ -131,10 +139,11 @@ func (c *pipeConnection) handle(ctx context.Context, b []byte) error {
 		return c.handleBatch(ctx, b)
 	}
 	m, err := c.endpoint.limits.Message.Parse(b)
-	switch {
-	case err != nil:
+	if err != nil {
 		return c.out.send(ctx, c.endpoint.passParseError(ctx, c.peer, err))
-	case m.Kind != mcp.Request:
+	}
+	m.Via = c.via()
+	if m.Kind != mcp.Request {
 		return c.handleNonRequest(ctx, m)
 	}
 	call := c.admitRequest(m)

@@ -396,6 +396,51 @@ func TestBatches(t *testing.T) {
 	}
 }
 
+// forwardedPipe is a pipe whose messages other replicas have forwarded.
+type forwardedPipe struct {
+	*downstreamtest.Pipe
+	vias []string // the names of the replicas, one for each message
+	read int
+}
+
+// Read implements conn.Pipe.
+func (p *forwardedPipe) Read(ctx context.Context) ([]byte, error) {
+	p.read++
+	return p.Pipe.Read(ctx)
+}
+
+// Via implements conn.ForwardedPipe.
+func (p *forwardedPipe) Via() string { return p.vias[p.read-1] }
+
+// The records of messages on a pipe name the replica that has forwarded them.
+func TestRecordsNameTheReplicaThatForwarded(t *testing.T) {
+	downstreamtest.Run(t, &downstreamtest.Server{}, downstream.Limits{}, func(t *testing.T,
+		w *downstreamtest.Gateway) {
+		l := &forwardedPipe{Pipe: &downstreamtest.Pipe{In: make(chan []byte, 10),
+			Out: make(chan string, 10), Served: make(chan error, 1)},
+			vias: []string{"a", "b", "", "c", "d", "e"}}
+		go func() { l.Served <- w.Endpoint.ServePipe(t.Context(), l, nil) }()
+		l.Initialize(mcp.Rev20250326)
+		l.Ask(downstreamtest.Request(1, "tools/call", `{"name":"x"}`))
+		l.Ask(downstreamtest.Request(2, "tools/list", "{}"))
+		l.Ask("[" + downstreamtest.Request(3, "prompts/get", `{"name":"x"}`) + "," +
+			`{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}]`)
+		l.Ask(downstreamtest.Request(4, "resources/read", `{"uri":"x:y"}`))
+		l.Close(t)
+		for _, row := range []string{
+			"pass to_server request initialize via a",
+			"pass to_server notification notifications/initialized via b",
+			"pass to_server request tools/call",
+			"pass to_server request tools/list via c",
+			"pass to_server request prompts/get via d",
+			"pass to_server notification notifications/roots/list_changed via d",
+			"pass to_server request resources/read via e",
+		} {
+			w.Records.Contains(t, row)
+		}
+	})
+}
+
 func TestCallsInFlightWhenTheClientLeaves(t *testing.T) {
 	t.Run("are answered if they end within the drain timeout", func(t *testing.T) {
 		s := &downstreamtest.Server{Answer: func(context.Context, *mcp.Message,

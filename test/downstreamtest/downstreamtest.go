@@ -37,12 +37,17 @@ func (r *Recorder) Record(_ context.Context, o pipeline.Outcome) (uint64, error)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	m := o.Before
-	r.rows = append(r.rows, strings.TrimSpace(fmt.Sprintf("%s %s %s %s %s", o.Action, m.Direction,
-		m.Kind, m.Method, o.Reason)))
+	row := strings.TrimSpace(fmt.Sprintf("%s %s %s %s %s", o.Action, m.Direction, m.Kind, m.Method,
+		o.Reason))
+	if m.Via != "" {
+		row += " via " + m.Via
+	}
+	r.rows = append(r.rows, row)
 	return uint64(len(r.rows)), nil
 }
 
-// Rows returns the records, each as "ACTION DIRECTION KIND METHOD REASON".
+// Rows returns the records, each as "ACTION DIRECTION KIND METHOD REASON". If another replica has
+// forwarded the message, " via NAME" follows.
 func (r *Recorder) Rows() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

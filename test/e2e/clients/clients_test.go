@@ -174,22 +174,7 @@ func TestTypeScriptClientsUseRealServers(t *testing.T) {
 					t.Setenv("UPDATE_PATIENCE", "1000")
 				}
 				wantReport(t, useEverything(t, sdk, "", url), want)
-				serving, forwarded := 0, 0 // replicas with calls, and calls
-				for _, g := range all {
-					calls := 0
-					for _, record := range g.Records() {
-						if record.Method != "tools/call" || record.Kind != "request" {
-							continue
-						}
-						calls++
-						if record.Via != "" {
-							forwarded++
-						}
-					}
-					if calls > 0 {
-						serving++
-					}
-				}
+				serving, forwarded := countCalls(all)
 				if wantServing := map[string]int{"v1": 1, "v2": 3}[sdk]; serving != wantServing ||
 					forwarded == 0 {
 					t.Errorf("%d replicas have served calls, want %d; %d calls were forwarded, "+
@@ -222,8 +207,28 @@ func startReplicas(t *testing.T, config string) (url string, all []*harness.Gate
 	return balancer.URL + "/mcp", all
 }
 
+// countCalls returns how many replicas have served calls of tools, and how many of all calls
+// another replica has forwarded.
+func countCalls(all []*harness.Gatekit) (serving, forwarded int) {
+	for _, g := range all {
+		calls := 0
+		for _, record := range g.Records() {
+			if record.Method != "tools/call" || record.Kind != "request" {
+				continue
+			}
+			calls++
+			if record.Via != "" {
+				forwarded++
+			}
+		}
+		serving += min(calls, 1)
+	}
+	return serving, forwarded
+}
+
 // TestClientUsesRealServerOverStreamableHTTPAndSSE compares the reports of a client that uses
-// server-everything directly and through gatekit. All connections use the same transport.
+// server-everything directly, through gatekit, and through replicas. All connections use the same
+// transport.
 func TestClientUsesRealServerOverStreamableHTTPAndSSE(t *testing.T) {
 	for _, mode := range []struct{ name, path string }{{"streamableHttp", "/mcp"},
 		{"sse", "/sse"}} {
@@ -253,6 +258,17 @@ func TestClientUsesRealServerOverStreamableHTTPAndSSE(t *testing.T) {
 				map[string]report{"everything": direct}))
 			g.WantRecords("to_server request tools/call everything echo pass",
 				"to_client request elicitation/create everything - pass")
+			if mode.path != "/sse" {
+				return // TestTypeScriptClientsUseRealServers has the replicas for this transport
+			}
+			url, all := startReplicas(t, harness.HTTPServer("everything", start()))
+			got = useEverything(t, "v1", "", strings.TrimSuffix(url, "/mcp")+mode.path)
+			wantReport(t, got, expectedReport([]string{"everything"},
+				map[string]report{"everything": direct}))
+			if serving, forwarded := countCalls(all); serving != 1 || forwarded == 0 {
+				t.Errorf("%d replicas have served calls, want one; %d calls were forwarded, want "+
+					"some", serving, forwarded)
+			}
 		})
 	}
 }

@@ -68,8 +68,12 @@ func replicaKey(name string) shared.Key {
 	return shared.Key{Kind: replicaKind, Name: name, Listed: true}
 }
 
+// errNotEntered means that the other replicas do not learn of this one. A full server causes it.
+var errNotEntered = errors.New("this replica is not entered")
+
 // openSharedRoster enters this replica and learns of the others, before it serves clients, and goes
-// on with both. It does nothing without [cluster] and [shared].
+// on with both. If it can only learn of the others, it tries again to enter while clients are
+// served. It does nothing without [cluster] and [shared].
 func (g *gateway) openSharedRoster(ctx context.Context) error {
 	store, c := g.sharedStore(), g.active.config.Cluster
 	if store == nil || c == nil {
@@ -77,7 +81,9 @@ func (g *gateway) openSharedRoster(ctx context.Context) error {
 	}
 	s := &sharedRoster{gateway: g, store: store, name: c.Name, done: make(chan struct{}),
 		others: map[string]replicaEntry{}}
-	if err := s.look(ctx); err != nil {
+	if err := s.look(ctx); errors.Is(err, errNotEntered) {
+		s.noteFailure(err)
+	} else if err != nil {
 		return fmt.Errorf("enter the roster of replicas: %w", err)
 	}
 	g.roster.Store(s)
@@ -120,11 +126,16 @@ func (s *sharedRoster) follow(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if err != nil && !s.failing {
-			s.gateway.log.Warn("the roster of replicas is not available", "error", err)
-		}
-		s.failing = err != nil
+		s.noteFailure(err)
 	}
+}
+
+// noteFailure logs the first error of several.
+func (s *sharedRoster) noteFailure(err error) {
+	if err != nil && !s.failing {
+		s.gateway.log.Warn("the roster of replicas is not available", "error", err)
+	}
+	s.failing = err != nil
 }
 
 // own returns the entry of this replica.
@@ -138,12 +149,14 @@ func (s *sharedRoster) own() replicaEntry {
 	return e
 }
 
-// look enters this replica if that is due, and takes in what the others have entered.
+// look enters this replica if that is due, and takes in what the others have entered. If only the
+// first fails, the error is errNotEntered.
 func (s *sharedRoster) look(ctx context.Context) error {
 	own := s.gateway.currentState()
+	var notEntered error
 	if time.Since(s.published.At) >= rosterInterval || s.published.state() != own {
 		if err := s.publish(ctx, s.own()); err != nil {
-			return err
+			notEntered = fmt.Errorf("%w: %w", errNotEntered, err)
 		}
 	}
 	l, err := s.store.List(ctx, replicaKind, s.seen)
@@ -162,7 +175,7 @@ func (s *sharedRoster) look(ctx context.Context) error {
 		}
 	}
 	s.seen = l.Version
-	return nil
+	return notEntered
 }
 
 // publish enters this replica. An entry of the same name is that of an earlier process.

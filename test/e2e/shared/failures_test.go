@@ -31,6 +31,7 @@ type failureTest struct {
 	name     string
 	settings []string // of the server
 	table    []string // of [shared]
+	timeout  string   // of [shared]; long, for a busy machine, unless the failure is about it
 	replicas int      // of the server
 	isAlone  bool     // only replica 0 cannot reach the server
 	// the failure breaks connections, or replicas of the server have to be there first: until then,
@@ -72,6 +73,9 @@ const (
 	wrongPassword    = "WRONGPASS invalid username-password pair or user is disabled"
 	notInOthers      = "the stop is in force in this replica, and not yet in the others"
 )
+
+// shortTimeout is shorter than the time in which policies must decide.
+const shortTimeout = "600ms"
 
 // storeUser is the user of the server in failures that concern it.
 const storeUser = "gatekit"
@@ -145,10 +149,10 @@ func failureTests() []failureTest {
 			begin: func(t *testing.T, f *fleet) { f.relay.Refuse(t) },
 			end:   func(t *testing.T, f *fleet) { f.relay.Switch(t, f.server) },
 		}, "connection refused"),
-		away(failureTest{name: "it never answers",
+		away(failureTest{name: "it never answers", timeout: shortTimeout,
 			begin: func(t *testing.T, f *fleet) { f.relay.Silence(t, true) }, end: heal},
 			"shared state is not available"),
-		away(failureTest{name: "it answers after the timeout",
+		away(failureTest{name: "it answers after the timeout", timeout: shortTimeout,
 			begin: func(t *testing.T, f *fleet) { f.relay.Delay(t, 3*time.Second) }, end: heal},
 			"shared state is not available"),
 		good(failureTest{name: "it answers slowly, within the timeout",
@@ -173,7 +177,8 @@ func failureTests() []failureTest {
 			begin: func(t *testing.T, f *fleet) { f.promote(t) }}),
 		failedOver,
 		away(failureTest{name: "one replica cannot reach it", isAlone: true,
-			begin: func(t *testing.T, f *fleet) { f.relay.Silence(t, true) }, end: heal},
+			timeout: shortTimeout,
+			begin:   func(t *testing.T, f *fleet) { f.relay.Silence(t, true) }, end: heal},
 			"shared state is not available"),
 	}
 }
@@ -302,8 +307,8 @@ func startFleet(t *testing.T, tt failureTest) *fleet {
 	policy := harness.PolicyFile(t, failurePolicy)
 	f.config = func(i int, address string) string {
 		return clustertest.Config(i, peers.FreeAddress(t), dir) + fmt.Sprintf(
-			"[shared]\nurl = \"redis://%s\"\ntimeout = \"400ms\"\n%s\n[deny]\nreasons = true\n",
-			address, strings.Join(tt.table, "\n")) + policy + harness.ScriptedServer("other")
+			"[shared]\nurl = \"redis://%s\"\ntimeout = %q\n%s\n[deny]\nreasons = true\n",
+			address, cmp.Or(tt.timeout, "5s"), strings.Join(tt.table, "\n")) + policy + harness.ScriptedServer("other")
 	}
 	for i := range 2 {
 		address := f.relay.Addr

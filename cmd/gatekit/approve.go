@@ -74,11 +74,11 @@ func openSharing(cmd *cobra.Command, path string) (*sharingConfig, error) {
 	case c.Shared == nil:
 		return nil, nil
 	}
-	state, closeState, err := dialShared(cmd.Context(), c)
+	state, err := openState(cmd.Context(), c)
 	if err != nil {
 		return nil, err
 	}
-	return &sharingConfig{c, state, sharedApprovals(c, state), closeState}, nil
+	return &sharingConfig{c, state, sharedApprovals(c, state), state.Close}, nil
 }
 
 func (p *program) approve() *cobra.Command {

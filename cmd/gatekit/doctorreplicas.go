@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"gatekit/core/display"
-	"gatekit/transport/valkey"
 )
 
 // replicas lists the replicas of [cluster] that share state, and reports those that have another
@@ -20,13 +19,9 @@ func (d *diagnosis) replicas(ctx context.Context) {
 	if c.Cluster == nil || c.Shared == nil {
 		return
 	}
-	o, err := sharedOptions(c)
+	store, err := openState(ctx, c)
 	if err != nil {
 		return // the check of [shared] has reported it
-	}
-	store, err := valkey.Open(ctx, o)
-	if err != nil {
-		return // likewise
 	}
 	defer store.Close()
 	all, err := replicaEntries(ctx, store)

@@ -32,6 +32,19 @@ func sharedOptions(c *config.Config) (valkey.Options, error) {
 	return o, err
 }
 
+// openState connects to the server of [shared] for a command.
+func openState(ctx context.Context, c *config.Config) (*valkey.Store, error) {
+	o, err := sharedOptions(c)
+	if err != nil {
+		return nil, fmt.Errorf("[shared]: %w", err)
+	}
+	state, err := valkey.Open(ctx, o)
+	if err != nil {
+		return nil, fmt.Errorf("[shared]: %w", err)
+	}
+	return state, nil
+}
+
 // openShared connects to the server of [shared], if there is one.
 func (g *gateway) openShared(ctx context.Context) error {
 	c := g.active.config
@@ -66,13 +79,9 @@ func dialShared(ctx context.Context, c *config.Config) (shared.Store, func(), er
 	if c.Shared == nil {
 		return nil, func() {}, nil
 	}
-	o, err := sharedOptions(c)
-	var state *valkey.Store
-	if err == nil {
-		state, err = valkey.Open(ctx, o)
-	}
+	state, err := openState(ctx, c)
 	if err != nil {
-		return nil, func() {}, fmt.Errorf("[shared]: %w", err)
+		return nil, func() {}, err
 	}
 	return state, state.Close, nil
 }

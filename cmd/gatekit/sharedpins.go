@@ -14,7 +14,6 @@ import (
 	"gatekit/core/mcp"
 	"gatekit/core/pins"
 	"gatekit/core/shared"
-	"gatekit/transport/valkey"
 )
 
 // loadSharedPins reads what the replicas approve of the servers of a configuration, and returns the
@@ -119,13 +118,9 @@ func openSharedPins(ctx context.Context, c *config.Config) (*pins.Shared, func()
 	if c.Shared == nil {
 		return nil, func() {}, nil
 	}
-	o, err := sharedOptions(c)
+	state, err := openState(ctx, c)
 	if err != nil {
-		return nil, nil, fmt.Errorf("[shared]: %w", err)
-	}
-	state, err := valkey.Open(ctx, o)
-	if err != nil {
-		return nil, nil, fmt.Errorf("[shared]: %w", err)
+		return nil, nil, err
 	}
 	s := &pins.Shared{Values: state}
 	for _, server := range c.Servers {

@@ -17,7 +17,7 @@ func (s *Store) Admit(ctx context.Context, a shared.Admission) (shared.Admitted,
 	var keys []string
 	for _, l := range a.Limits {
 		interval := l.Interval().Microseconds()
-		keys = append(keys, s.key("rate", l.Key), s.key("open", l.Key))
+		keys = append(keys, s.keys(l.Key, "rate", "open")...)
 		args = append(args, strconv.FormatInt(interval, 10),
 			strconv.FormatInt(interval*int64(max(l.Burst, 1)-1), 10), strconv.Itoa(l.Concurrent))
 	}
@@ -46,8 +46,11 @@ func (s *Store) Admit(ctx context.Context, a shared.Admission) (shared.Admitted,
 		RetryAfter: time.Duration(wait) * time.Microsecond}, nil
 }
 
-// lease returns the hidden name of a lease.
+// lease returns the hidden name of a lease; "" if there is none.
 func (s *Store) lease(name string) string {
+	if name == "" {
+		return ""
+	}
 	return s.o.Ring.Name(shared.Key{Kind: "lease"}, name).String()
 }
 

@@ -43,7 +43,7 @@ func (s *Store) Track(ctx context.Context, k shared.Key, c shared.Change) (share
 	}
 	_, epoch, _ := s.state()
 	answer, err := s.run(ctx, "track", call{script: s.scripts.track,
-		keys: []string{s.key("track", k), s.key("minute", k)}, args: args,
+		keys: s.keys(k, "track", "minute"), args: args,
 		copies: len(c.Labels) > 0})
 	if err != nil {
 		return shared.Tracked{}, err

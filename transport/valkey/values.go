@@ -15,8 +15,16 @@ import (
 )
 
 // key returns the name of a key of the server. what tells the uses of one shared.Key apart.
-func (s *Store) key(what string, k shared.Key) string {
-	return s.groupPrefix(what, s.o.Ring.Group(k)) + s.o.Ring.Key(k).String()
+func (s *Store) key(what string, k shared.Key) string { return s.keys(k, what)[0] }
+
+// keys returns the names of the keys of the server for several uses of one shared.Key.
+func (s *Store) keys(k shared.Key, uses ...string) []string {
+	group, name := s.o.Ring.Group(k), s.o.Ring.Key(k).String()
+	names := make([]string, len(uses))
+	for i, what := range uses {
+		names[i] = s.groupPrefix(what, group) + name
+	}
+	return names
 }
 
 // groupPrefix returns the beginning of the names of all keys of a group.

@@ -109,7 +109,7 @@ func (s *Stage) learnClient(ctx context.Context, session *session, m *mcp.Messag
 		if err != nil {
 			return c, false, err
 		}
-		if own := session.descriptionDigests(); generation == 0 && len(own) > 0 {
+		if own := session.descriptionDigests(); generation == 0 && own != nil {
 			value = own
 			if generation, err = s.shared.State.Swap(ctx, key, 0, own, clientKeptFor); err != nil {
 				continue
@@ -174,7 +174,8 @@ func (s *session) hasDescription(d [sha256.Size]byte) bool {
 	return slices.Contains(s.descriptions, d)
 }
 
-// descriptionDigests returns the digests of the descriptions, one after the other.
+// descriptionDigests returns the digests of the descriptions, one after the other; nil if there are
+// none.
 func (s *session) descriptionDigests() (all []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

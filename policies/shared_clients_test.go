@@ -73,6 +73,14 @@ func TestReplicasKnowTheClientsOfASession(t *testing.T) {
 			t.Errorf("labels by principal %v: in another session, a second client is denied: %v",
 				byPrincipal, got)
 		}
+		for _, client := range []string{"first", "x"} { // no rule reads the labels
+			refused(t, a, ofSession("s3", callFrom("other", client)))
+		}
+		refused(t, b, ofSession("s3", callFrom("read", "first")))
+		if got := refused(t, b, ofSession("s3", callFrom("send", "x"))); got != byPrincipal {
+			t.Errorf("labels by principal %v: in a third session, a second client is denied: %v",
+				byPrincipal, got)
+		}
 	}
 }
 
@@ -89,6 +97,40 @@ func TestLongFirstDescriptionOfReplicas(t *testing.T) {
 	if !refused(t, a, other(callFrom("read", long))) && !refused(t, b, other(callFrom("send",
 		long))) {
 		t.Error("a first, long description is known in a session with a label")
+	}
+}
+
+// The bound of the first description is that of a single Gatekit.
+func TestLengthOfTheFirstDescription(t *testing.T) {
+	for _, length := range []int{1000, 1001} {
+		var state shared.Memory
+		a, b := replicaOf(t, &state, clientRules, nil), replicaOf(t, &state, clientRules, nil)
+		client := strings.Repeat("x", length-len(`{"name":"","version":"1"}`+`{}`))
+		refused(t, a, callFrom("read", client))
+		if got := refused(t, b, callFrom("send", client)); got != (length > 1000) {
+			t.Errorf("with a first description of %d bytes, a call is denied: %v", length, got)
+		}
+	}
+}
+
+// A hide rule may ask for the known clients, when a tool is listed and when it is used.
+func TestHideRuleReadsTheKnownClients(t *testing.T) {
+	state := sharedtest.NewFaulty(&shared.Memory{})
+	const rule = `hide contains "x" if { input.method == "tools/list"
+	"private" in input.session.labels; not input.session.known_client }
+label contains "private" if { input.kind == "request"; input.name == "read" }
+`
+	a, b := replicaOf(t, state, rule, nil), replicaOf(t, state, rule, nil)
+	refused(t, a, callFrom("read", "first"))
+	for client, hidden := range map[string]bool{"first": false, "data": true} {
+		if got := isHidden(verdictOf(t, b, callFrom("x", client))); got != hidden {
+			t.Errorf("the tool is hidden from the client %s: %v", client, got)
+		}
+	}
+	state.Fail(shared.ErrUnavailable)
+	if got := verdictOf(t, replicaOf(t, state, rule, nil), callFrom("x",
+		"first")); got != "denied: shared state is not available" {
+		t.Errorf("without the state: %s", got)
 	}
 }
 
@@ -141,6 +183,15 @@ func TestKnownClientsWithoutTheState(t *testing.T) {
 		if !refused(t, b, callFrom("send", "data")) {
 			t.Error("after months, another client may send")
 		}
+		later := func(m *mcp.Message) *mcp.Message { return ofSession("s2", m) }
+		refused(t, a, later(callFrom("read", "first")))
+		time.Sleep(91 * 24 * time.Hour)
+		c := replica()
+		refused(t, c, later(callFrom("read", "another")))
+		if refused(t, c, later(callFrom("send", "another"))) {
+			t.Error("after three months, the first client is not forgotten")
+		}
+		refused(t, b, callFrom("read", "first"))
 		state.Fail(shared.ErrUnavailable)
 		if got := verdictOf(t, replica(), callFrom("send",
 			"first")); got != "denied: shared state is not available" {
@@ -155,7 +206,7 @@ func TestKnownClientsWithoutTheState(t *testing.T) {
 		if !refused(t, a, callFrom("send", "data")) {
 			t.Error("after a loss, another client may send where the first one is known")
 		}
-		c := replica()
+		c = replica()
 		if refused(t, c, callFrom("send", "first")) || !refused(t, c, callFrom("send", "data")) {
 			t.Error("after a loss, another replica does not know the first client only")
 		}

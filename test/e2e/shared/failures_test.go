@@ -42,6 +42,8 @@ type failureTest struct {
 
 	// what follows at once, at replica 0
 	plain, reads, sets, asks string // calls
+	counted                  string // a call that the plugin limits counts
+	creates, foreign         string // a call that creates a task; a task of the other replica
 	approve, stop            string // commands
 	ready                    string // a line of /readyz
 	start                    string // of a new replica
@@ -93,6 +95,7 @@ func nothing(*testing.T, *fleet) {}
 // away adds what follows while the server cannot be used. detail is a part of its error.
 func away(f failureTest, detail string) failureTest {
 	f.reads, f.sets, f.asks, f.later = unavailable, unavailable, notStored, stopped
+	f.counted, f.creates, f.foreign = unavailable, unavailable, unavailable
 	f.approve, f.ready = detail, "FAIL  shared: shared state is not available"
 	f.stop, f.start = notInOthers, detail
 	f.after, f.metric, f.log = isPrivate, unavailableCalls, stopsUnknown
@@ -109,6 +112,7 @@ func good(f failureTest) failureTest {
 func lost(f failureTest) failureTest {
 	f = good(f)
 	f.reads, f.after, f.metric = isLost, isLost, lostCalls
+	f.foreign = "-32602 Unknown task"
 	f.approve, f.log = "no request", "shared state was lost"
 	return f
 }
@@ -119,6 +123,7 @@ func failureTests() []failureTest {
 		begin: func(t *testing.T, f *fleet) { f.server.Do(t, "CONFIG", "SET", "maxmemory", "1mb") },
 		end:   func(t *testing.T, f *fleet) { f.server.Do(t, "CONFIG", "SET", "maxmemory", "0") },
 	}, "OOM command not allowed")
+	full.foreign = works
 	full.ready, full.start, full.later = "ok    shared: available", works, works
 	full.log = "a stop of this replica is not shared"
 	changed := good(withUser(failureTest{name: "its password was changed",
@@ -139,7 +144,7 @@ func failureTests() []failureTest {
 			f.submit(0)
 			f.promote(t)
 		}})
-	failedOver.approve = works // the request that waited before the last change
+	failedOver.approve, failedOver.foreign = works, works // from before the last change
 	return []failureTest{
 		away(failureTest{name: "it was killed, and starts with its data", settings: onDisk,
 			begin: func(t *testing.T, f *fleet) { f.server.Kill(t) },
@@ -206,7 +211,8 @@ func testFailure(t *testing.T, tt failureTest) {
 	pending := f.submit(0)
 	tt.begin(t, f)
 	for _, c := range []struct{ tool, want string }{{"progress", tt.plain}, {"log", tt.reads},
-		{"self", tt.sets}, {"echo", tt.asks}} {
+		{"self", tt.sets}, {"echo", tt.asks}, {"update", tt.counted}, {createTask, tt.creates},
+		{getTask, tt.foreign}} {
 		f.wantCall(0, c.tool, c.want)
 	}
 	if m := harness.Request(t, f.legacy, "tools/call",
@@ -239,7 +245,9 @@ func testFailure(t *testing.T, tt failureTest) {
 	f.awaitCall(0, "log", tt.after)
 	t.Logf("works again after %v", time.Since(began).Round(time.Millisecond))
 	wantRefusals(t, f.all, needsApproval)
-	f.wantCall(0, "self", works)
+	for _, what := range []string{"self", "update", createTask} {
+		f.wantCall(0, what, works)
+	}
 	f.wantCommand(0, works, "approve", f.submit(1))
 	eventually(t, "the stop is in force in the other replica", func() bool {
 		output, _ := f.all[1].gatekit("stop", "status")
@@ -304,11 +312,13 @@ func startFleet(t *testing.T, tt failureTest) *fleet {
 	if err := clustertest.WriteCertificates(dir); err != nil {
 		t.Fatal(err)
 	}
-	policy := harness.PolicyFile(t, failurePolicy)
+	policy, tasks := harness.PolicyFile(t, failurePolicy), startTaskBox(t, mcptest.Modern)
 	f.config = func(i int, address string) string {
 		return clustertest.Config(i, peers.FreeAddress(t), dir) + fmt.Sprintf(
 			"[shared]\nurl = \"redis://%s\"\ntimeout = %q\n%s\n[deny]\nreasons = true\n",
-			address, cmp.Or(tt.timeout, "5s"), strings.Join(tt.table, "\n")) + policy + harness.ScriptedServer("other")
+			address, cmp.Or(tt.timeout, "5s"), strings.Join(tt.table, "\n")) + policy + limitsPlugin(
+			`{ per = "tool", tools = ["update"], rate = 1, burst = 1000 }`) +
+			harness.ScriptedServer("other") + harness.HTTPServer("own", tasks.url)
 	}
 	for i := range 2 {
 		address := f.relay.Addr
@@ -316,7 +326,7 @@ func startFleet(t *testing.T, tt failureTest) *fleet {
 			address = f.server.Addr
 		}
 		f.all = append(f.all, startReplica(t, t.TempDir(), t.TempDir(), f.config(i, address)))
-		f.all[i].client.Capabilities = `{}`
+		f.all[i].client.Capabilities = `{"extensions":{"io.modelcontextprotocol/tasks":{}}}`
 	}
 	conn := mcptest.NewHTTP(f.all[1].URL)
 	f.legacy = mcptest.NewClient(conn, "2025-11-25")
@@ -324,6 +334,7 @@ func startFleet(t *testing.T, tt failureTest) *fleet {
 	harness.Handshake(t, f.legacy)
 	f.wantCall(0, "self", works)
 	f.wantCall(1, "log", isPrivate)
+	f.wantCall(1, createTask, works) // the first task
 	return f
 }
 
@@ -338,11 +349,25 @@ func (f *fleet) promote(t *testing.T) {
 	f.relay.Switch(t, f.next[0])
 }
 
-// call calls a tool of box, and returns "" for a result, or the code and the reason of the error.
-func (f *fleet) call(i int, tool string) string {
+// Requests of fleet.call that are no calls of a tool of box.
+const (
+	createTask = "create a task"
+	getTask    = "get the task of replica 1"
+)
+
+// call calls a tool of box, or makes another request. It returns "" for a result, or the code and
+// the reason of the error.
+func (f *fleet) call(i int, what string) string {
 	f.t.Helper()
-	m := harness.Request(f.t, f.all[i].client, "tools/call", fmt.Sprintf(
-		`{"name":"box__%s","arguments":{"tag":%d}}`, tool, f.tag))
+	method, params := "tools/call", fmt.Sprintf(`{"name":"box__%s","arguments":{"tag":%d}}`, what,
+		f.tag)
+	switch what {
+	case createTask:
+		params = `{"name":"own__progress","arguments":{}}`
+	case getTask:
+		method, params = "tasks/get", `{"taskId":"own+t1"}`
+	}
+	m := harness.Request(f.t, f.all[i].client, method, params)
 	if len(m.Error) == 0 {
 		return ""
 	}

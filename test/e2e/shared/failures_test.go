@@ -316,8 +316,8 @@ func startFleet(t *testing.T, tt failureTest) *fleet {
 	f.config = func(i int, address string) string {
 		return clustertest.Config(i, peers.FreeAddress(t), dir) + fmt.Sprintf(
 			"[shared]\nurl = \"redis://%s\"\ntimeout = %q\n%s\n[deny]\nreasons = true\n",
-			address, cmp.Or(tt.timeout, "5s"), strings.Join(tt.table, "\n")) + policy + limitsPlugin(
-			`{ per = "tool", tools = ["update"], rate = 1, burst = 1000 }`) +
+			address, cmp.Or(tt.timeout, "5s"), strings.Join(tt.table, "\n")) + policy +
+			limitsPlugin(`{ per = "tool", tools = ["update"], rate = 1, burst = 1000 }`) +
 			harness.ScriptedServer("other") + harness.HTTPServer("own", tasks.url)
 	}
 	for i := range 2 {

@@ -100,8 +100,8 @@ func (t *Conns) Do(ctx context.Context, r Request) (*http.Response, error) {
 func (r Request) check() error {
 	for _, word := range [...]string{r.Of.Method, r.Target, r.Host} {
 		if strings.ContainsFunc(word, func(c rune) bool { return c <= ' ' || c == 0x7f }) {
-			return errors.New("the method, the target or the host of the request has a space or a " +
-				"control character")
+			return errors.New("the method, the target or the host of the request has a space or " +
+				"a control character")
 		}
 	}
 	for name, values := range r.Header {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"gatekit/test/issuertest"
 )
@@ -43,7 +44,7 @@ func TestEverythingRuns(t *testing.T) {
 	p := newPlan()
 	p.buildGatekit(t)
 	p.shorten()
-	p.before, p.parts = p.gatekit, append(p.parts, "before")
+	p.before, p.parts, p.link = p.gatekit, append(p.parts, "before"), time.Nanosecond
 	var out bytes.Buffer
 	if err := p.run(report{&out}); err != nil {
 		t.Fatalf("%v\n%s", err, &out)

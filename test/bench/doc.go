@@ -89,6 +89,8 @@
 // a bare server of net/http with mutual TLS between them, which is what a second hop costs at least
 // when it is made with net/http alone.
 //
+// With -link, replicas reach each other through a relay that adds a round trip.
+//
 // The part scaling compares two and three replicas with one, on the same cores. Each request goes
 // to another replica than the last. cpu/call is the processor time of all replicas.
 //

@@ -33,7 +33,7 @@ func main() {
 }
 
 // runRole runs this binary as one of the other processes of a measurement: backend, plugin, relay,
-// bare server or bare proxy. isRole reports whether the arguments name a role.
+// link, bare server or bare proxy. isRole reports whether the arguments name a role.
 func runRole(args []string) (isRole bool, err error) {
 	if len(args) < 2 {
 		return false, nil
@@ -50,6 +50,8 @@ func runRole(args []string) (isRole bool, err error) {
 		return true, serveBare(args[2])
 	case "bare proxy":
 		return true, serveBareProxy(args[2], args[3], args[4])
+	case "link to":
+		return true, serveLink(args[2], args[3])
 	case "relay http-http":
 		return true, serveRelayHTTP(forwardToHTTP(args[2]))
 	case "relay http-stdio":
@@ -82,6 +84,7 @@ type plan struct {
 	server                  string        // command of the server in the part start
 	gatekit, profile        string        // path of the binary to measure; folder for profiles
 	before                  string        // path of an older binary in the part before
+	link                    time.Duration // round trip between replicas in the part replicas
 	bodies                  string        // setting "bodies" of the audit log
 	servers, toolsPerServer int           // servers in the part list, and tools of each server
 }
@@ -129,6 +132,8 @@ func (p *plan) addFlags(f *flag.FlagSet) {
 		"`path` of a gatekit binary; by default ./cmd/gatekit is built")
 	f.StringVar(&p.before, "before", "",
 		"`path` of an older gatekit binary for the part before")
+	f.DurationVar(&p.link, "link", 0, "round trip that a relay adds between replicas in the part "+
+		"replicas; 0 is no relay, 1ns is the relay alone")
 	f.StringVar(&p.bodies, "bodies", p.bodies,
 		"setting `bodies` of gatekit's audit log: digest, none or redacted")
 	f.StringVar(&p.profile, "profile", "",

@@ -4,25 +4,50 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"strings"
+	"time"
 
 	"gatekit/test/clustertest"
 )
 
-// replicaVariants returns the variants of n replicas. Each gets its configuration in addition to
-// the one that s has.
-func (s setup) replicaVariants(n int) (variants []variant, err error) {
+// replicaVariants returns the variants of n replicas. If link is not 0, replicas reach each other
+// through relays that add this round trip. The caller must call end, even after an error.
+func (s setup) replicaVariants(n int, link time.Duration) (variants []variant, end func() error,
+	err error) {
+	var links []*process
+	end = func() error {
+		var errs []error
+		for _, l := range links {
+			errs = append(errs, l.stop())
+		}
+		return errors.Join(errs...)
+	}
 	if err := clustertest.WriteCertificates(s.dir); err != nil {
-		return nil, err
+		return nil, end, err
 	}
 	for i := range n {
 		between, err := freeAddress()
 		if err != nil {
-			return nil, err
+			return nil, end, err
 		}
-		variants = append(variants, variant{name: replicaNames[i],
-			listenKeys: clustertest.Config(i, between, s.dir)})
+		config := clustertest.Config(i, between, s.dir)
+		if link > 0 {
+			l, err := startSelf("link", "to", between, link.String())
+			if err != nil {
+				return nil, end, err
+			}
+			links = append(links, l)
+			address, err := l.firstLine()
+			if err != nil {
+				return nil, end, err
+			}
+			config = strings.Replace(config, fmt.Sprintf("advertise = %q", between),
+				fmt.Sprintf("advertise = %q", address), 1)
+		}
+		variants = append(variants, variant{name: replicaNames[i], listenKeys: config})
 	}
-	return variants, nil
+	return variants, end, nil
 }
 
 // replicaNames are the names of replicas in a setup.
@@ -36,7 +61,10 @@ var replicaNames = []string{"replica 1", "replica 2", "replica 3"}
 // In the same rounds, it compares calls through a bare proxy with calls of a bare server.
 func (p *plan) measureReplicas(s setup, out report) (err error) {
 	s.route, s.era = httpHTTP, legacy
-	if s.variants, err = s.replicaVariants(2); err != nil {
+	var endLinks func() error
+	s.variants, endLinks, err = s.replicaVariants(2, p.link)
+	defer func() { err = errors.Join(err, endLinks()) }()
+	if err != nil {
 		return err
 	}
 	out.replicasHeader()

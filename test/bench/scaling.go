@@ -59,7 +59,7 @@ func (p *plan) measureScaling(s setup, out report) (err error) {
 	s.route = httpHTTP
 	out.scalingHeader()
 	for _, s.era = range p.eras {
-		if s.variants, err = s.replicaVariants(len(replicaNames)); err != nil {
+		if s.variants, _, err = s.replicaVariants(len(replicaNames), 0); err != nil {
 			return err
 		}
 		for _, s.workers = range p.workers {

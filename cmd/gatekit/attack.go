@@ -348,6 +348,7 @@ func attackedConfig(c *config.Config, dir, era string, withPins bool) (*config.C
 	copied.Servers = []config.Server{s}
 	copied.Listen, copied.Admin, copied.Tokens = blank.Listen, blank.Admin, blank.Tokens
 	copied.Telemetry, copied.Audit, copied.Allow = blank.Telemetry, blank.Audit, blank.Allow
+	copied.Cluster, copied.Shared = nil, nil // other replicas are not attacked
 	copied.Audit.File = filepath.Join(dir, "audit.jsonl")
 	copied.Pins = nil
 	if withPins && c.Pins != nil {

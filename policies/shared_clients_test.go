@@ -134,6 +134,26 @@ label contains "private" if { input.kind == "request"; input.name == "read" }
 	}
 }
 
+// A rule may ask for nothing but the known clients.
+func TestRuleReadsOnlyTheKnownClients(t *testing.T) {
+	state := sharedtest.NewFaulty(&shared.Memory{})
+	const rule = `deny contains "another" if { input.name == "send"; not input.session.known_client }`
+	refused(t, replicaOf(t, state, rule, nil), callFrom("other", "first"))
+	state.Fail(shared.ErrUnavailable)
+	s := replicaOf(t, state, rule, nil)
+	if got := verdictOf(t, s, callFrom("send",
+		"data")); got != "denied: shared state is not available" {
+		t.Errorf("without the state: %s", got)
+	}
+	if refused(t, s, callFrom("other", "data")) {
+		t.Error("without the state, a call that no rule can deny is denied")
+	}
+	state.Fail(nil)
+	if got := verdictOf(t, s, callFrom("send", "data")); !strings.Contains(got, "another") {
+		t.Errorf("another client: %s", got)
+	}
+}
+
 // A description that sets the label itself does not become known, unless it is the first.
 func TestClientThatSetsTheLabel(t *testing.T) {
 	var state shared.Memory

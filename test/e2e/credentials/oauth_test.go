@@ -1,7 +1,6 @@
 package credentials
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -296,17 +295,7 @@ func TestManyCallsWithAnExpiredTokenRefreshOnce(t *testing.T) {
 				g := start(t, oauth(p, pinned(a), preRegistered)+harness.ScriptedServer("other"))
 				a.logIn(t, g.Dir, "ann", "box")
 				c := connect(t, g, revision)
-				harness.WaitUntilAtMost(t, "a token that has not expired", 0, func() int {
-					out, _ := gatekit(t, g.Dir, "auth", "list", "--json")
-					var l struct{ State string }
-					if err := json.Unmarshal([]byte(out), &l); err != nil {
-						t.Fatalf("%v: %s", err, out)
-					}
-					if l.State == "refreshable" {
-						return 0
-					}
-					return 1
-				})
+				untilExpired(t, g.Dir)
 				harness.Handshake(t, c)
 				var wg sync.WaitGroup
 				for range 64 {

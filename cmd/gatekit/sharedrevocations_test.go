@@ -254,6 +254,29 @@ func TestRevocationsAfterALoss(t *testing.T) {
 	})
 }
 
+// If no replica ran when the state was lost, the first one that starts shares its revocations again.
+func TestRevocationsAfterALossWhileAllAreDown(t *testing.T) {
+	revokingReplicas(t, func(t *testing.T, state *sharedtest.Faulty, all []*revokingReplica) {
+		if err := all[0].add(revokedAnn); err != nil {
+			t.Fatal(err)
+		}
+		wantStatus(t, all, revokedAnn, http.StatusUnauthorized)
+		for _, r := range all {
+			r.stop()
+		}
+		time.Sleep(time.Second)
+		state.Lose()
+		// connecting to the state notices the loss
+		if _, err := state.List(t.Context(), revocationKind, 0); !errors.Is(err, shared.ErrLost) {
+			t.Fatalf("got %v, want shared.ErrLost", err)
+		}
+		for i, r := range all {
+			all[i] = startRevoking(t, state, r.folder)
+		}
+		wantStatus(t, all, revokedAnn, http.StatusUnauthorized)
+	})
+}
+
 // A replica that was down does not bring back what the others have ended meanwhile.
 func TestRevocationThatEndsWhileAReplicaIsDown(t *testing.T) {
 	revokingReplicas(t, func(t *testing.T, state *sharedtest.Faulty, all []*revokingReplica) {

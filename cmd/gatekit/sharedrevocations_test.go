@@ -254,7 +254,8 @@ func TestRevocationsAfterALoss(t *testing.T) {
 	})
 }
 
-// If no replica ran when the state was lost, the first one that starts shares its revocations again.
+// If no replica ran when the state was lost, the first one that starts shares its revocations
+// again.
 func TestRevocationsAfterALossWhileAllAreDown(t *testing.T) {
 	revokingReplicas(t, func(t *testing.T, state *sharedtest.Faulty, all []*revokingReplica) {
 		if err := all[0].add(revokedAnn); err != nil {

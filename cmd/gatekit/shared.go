@@ -61,6 +61,7 @@ func (g *gateway) openShared(ctx context.Context) error {
 		return fmt.Errorf("[shared]: %w", err)
 	}
 	g.tasks.State, g.memory.Tasks = g.shared, &g.tasks
+	g.redacted.Shared = &sharedRedactions{state: g.shared, log: g.log}
 	g.openSharedAllowances()
 	g.sharedPins = &pins.Shared{Values: g.shared, Accept: g.recordSharedPins}
 	if t := g.active.config.Tokens; t.File != "" || t.Key != "" {

@@ -101,13 +101,13 @@ func (p *Pipeline) pass(ctx context.Context, m *mcp.Message, action string) (Pas
 	answer, d := p.removeAndInspect(ctx, &o)
 	var r Restoration
 	if d == nil {
-		r, d = p.restore(&o)
+		r, d = p.restore(ctx, &o)
 	}
 	if d == nil {
 		d = p.refuseStopped(&o) // a stop may have begun during the inspection
 	}
 	if d == nil {
-		p.keepRedacted(&o)
+		p.keepRedacted(ctx, &o)
 	}
 	if d == nil && o.Action == "pass" {
 		o.Action = action

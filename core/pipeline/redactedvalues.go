@@ -2,10 +2,12 @@ package pipeline
 
 import (
 	"container/list"
+	"context"
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/rand"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -80,6 +82,10 @@ func EachPlaceholder(s string, yield func(from, to int) bool) {
 // new pipeline uses the same RedactedValues. The zero RedactedValues is empty and ready. Many
 // goroutines may use it.
 type RedactedValues struct {
+	// Shared also keeps the values for other replicas. It must be set before the first use; nil
+	// means that only this process keeps them.
+	Shared SharedValues
+
 	once sync.Once   // sets aead
 	aead cipher.AEAD // used only through cipher
 
@@ -90,6 +96,8 @@ type RedactedValues struct {
 	// of all values that servers got; see noteRestored
 	restoredBytes int
 	nextExpiry    time.Time
+	// values in Shared that were forgotten here to make room; share removes them
+	forgotten []SharedKey
 }
 
 // clientKey identifies the client of a value. Without a session, it is the principal.
@@ -116,8 +124,18 @@ type keptValue struct {
 }
 
 // keep keeps the values that the stage redacted in m, for the given time. If there is no room, it
-// forgets the oldest values.
-func (r *RedactedValues) keep(stage string, m *mcp.Message, values []Redacted, d time.Duration) {
+// forgets the oldest values. When it returns, the values are shared, too, if that is possible.
+func (r *RedactedValues) keep(ctx context.Context, stage string, m *mcp.Message, values []Redacted,
+	d time.Duration) {
+	kept := r.keepHere(stage, m, values, d)
+	if r.Shared != nil && len(kept) > 0 {
+		r.share(ctx, clientOf(m), kept)
+	}
+}
+
+// keepHere keeps values in this process. It returns those that it has kept.
+func (r *RedactedValues) keepHere(stage string, m *mcp.Message, values []Redacted,
+	d time.Duration) []*keptValue {
 	now, client := time.Now(), clientOf(m)
 	aead := r.cipher()
 	var sealed []*keptValue
@@ -131,7 +149,7 @@ func (r *RedactedValues) keep(stage string, m *mcp.Message, values []Redacted, d
 				boundTo(client, m.Server, v.Placeholder))})
 	}
 	if len(sealed) == 0 {
-		return
+		return nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -141,6 +159,7 @@ func (r *RedactedValues) keep(stage string, m *mcp.Message, values []Redacted, d
 	for _, v := range sealed {
 		r.forget(of, of.byPlaceholder[v.placeholder])
 		for of.order.Len() >= maxValuesOfServer || of.bytes+len(v.sealed) > maxBytesOfServer {
+			r.forgetShared(client, of.order.Front().Value.(*keptValue).placeholder)
 			r.forget(of, of.order.Front())
 		}
 		of.byPlaceholder[v.placeholder] = of.order.PushBack(v)
@@ -149,6 +168,17 @@ func (r *RedactedValues) keep(stage string, m *mcp.Message, values []Redacted, d
 	}
 	for r.bytes > maxKeptBytes {
 		r.forgetServer(of)
+	}
+	return slices.DeleteFunc(sealed, func(v *keptValue) bool {
+		e := of.byPlaceholder[v.placeholder]
+		return e == nil || e.Value != v
+	})
+}
+
+// forgetShared notes that a value, which is forgotten here, must be forgotten by all replicas.
+func (r *RedactedValues) forgetShared(client clientKey, placeholder string) {
+	if r.Shared != nil && len(r.forgotten) < maxForgotten {
+		r.forgotten = append(r.forgotten, client.sharedKey(placeholder))
 	}
 }
 
@@ -204,6 +234,9 @@ func (r *RedactedValues) remove(client clientKey, server string) {
 	if of == nil {
 		return
 	}
+	for placeholder := range of.byPlaceholder {
+		r.forgetShared(client, placeholder)
+	}
 	r.bytes -= of.bytes
 	r.dropRestored(of, func(*keptValue) bool { return true })
 	r.servers--
@@ -242,16 +275,21 @@ func (r *RedactedValues) find(m *mcp.Message, placeholder string,
 	defer r.mu.Unlock()
 	r.expire(now)
 	servers := r.byClient[clientOf(m)]
-	if v := servers[m.Server].find(placeholder, now); v != nil && restores[v.stage] != nil {
+	if v := servers[m.Server].find(placeholder, now); v != nil && mayGet(m, v, restores) {
 		return v
 	}
 	for _, of := range servers {
-		v := of.find(placeholder, now)
-		if v != nil && restores[v.stage] != nil && restores[v.stage].entitles(m) {
+		if v := of.find(placeholder, now); v != nil && mayGet(m, v, restores) {
 			return v
 		}
 	}
 	return nil
+}
+
+// mayGet reports whether the tool call m may get the value, which is of the same client.
+func mayGet(m *mcp.Message, v *keptValue, restores map[string]*Restore) bool {
+	restore := restores[v.stage]
+	return restore != nil && (v.server == m.Server || restore.entitles(m))
 }
 
 func (of *valuesOfServer) find(placeholder string, now time.Time) *keptValue {

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -107,7 +108,7 @@ func eachArgument(m *mcp.Message, yield func(pointer, text string) bool) {
 // restore returns the restoration of the request in o, and adds a step to o for the record. It is
 // called when all stages have seen the request. If the request has too many placeholders, restore
 // denies it.
-func (p *Pipeline) restore(o *Outcome) (r Restoration, d *DeniedError) {
+func (p *Pipeline) restore(ctx context.Context, o *Outcome) (r Restoration, d *DeniedError) {
 	m := o.After
 	if len(p.restores) == 0 || m == nil || m.Method != "tools/call" || m.Kind != mcp.Request ||
 		m.Direction != mcp.ToServer || m.Server == "" ||
@@ -116,6 +117,10 @@ func (p *Pipeline) restore(o *Outcome) (r Restoration, d *DeniedError) {
 	}
 	r = Restoration{store: p.options.RedactedValues, client: clientOf(m),
 		values: make(map[string]*keptValue)}
+	var shared map[string]*keptValue
+	if r.store.Shared != nil {
+		shared = r.store.findShared(ctx, m, p.restores)
+	}
 	step := Step{Action: "pass"}
 	restored, missing, size := 0, 0, 0
 	found := findingsOf(o.Steps...)
@@ -126,6 +131,9 @@ func (p *Pipeline) restore(o *Outcome) (r Restoration, d *DeniedError) {
 			v := r.values[placeholder]
 			if v == nil {
 				if v = r.store.find(m, placeholder, p.restores); v == nil {
+					v = shared[placeholder]
+				}
+				if v == nil {
 					missing++
 					return true
 				}
@@ -189,12 +197,12 @@ func counted(n int, noun string) string {
 
 // keepRedacted keeps the values that the stages redacted in a message that is forwarded to the
 // client.
-func (p *Pipeline) keepRedacted(o *Outcome) {
+func (p *Pipeline) keepRedacted(ctx context.Context, o *Outcome) {
 	if o.After == nil || o.After.Direction != mcp.ToClient || o.After.Server == "" {
 		return
 	}
 	for _, of := range o.redacted {
-		p.options.RedactedValues.keep(of.stage, o.After, of.values, p.restores[of.stage].For)
+		p.options.RedactedValues.keep(ctx, of.stage, o.After, of.values, p.restores[of.stage].For)
 	}
 }
 

@@ -128,7 +128,7 @@ type keptValue struct {
 func (r *RedactedValues) keep(ctx context.Context, stage string, m *mcp.Message, values []Redacted,
 	d time.Duration) {
 	kept := r.keepHere(stage, m, values, d)
-	if r.Shared != nil && len(kept) > 0 {
+	if r.Shared != nil {
 		r.share(ctx, clientOf(m), kept)
 	}
 }

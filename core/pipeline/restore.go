@@ -117,10 +117,7 @@ func (p *Pipeline) restore(ctx context.Context, o *Outcome) (r Restoration, d *D
 	}
 	r = Restoration{store: p.options.RedactedValues, client: clientOf(m),
 		values: make(map[string]*keptValue)}
-	var shared map[string]*keptValue
-	if r.store.Shared != nil {
-		shared = r.store.findShared(ctx, m, p.restores)
-	}
+	shared := r.store.findShared(ctx, m, p.restores)
 	step := Step{Action: "pass"}
 	restored, missing, size := 0, 0, 0
 	found := findingsOf(o.Steps...)

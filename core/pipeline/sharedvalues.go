@@ -78,6 +78,9 @@ func (r *RedactedValues) share(ctx context.Context, client clientKey, kept []*ke
 // replicas know. It stops when the values are more than a request may have.
 func (r *RedactedValues) findShared(ctx context.Context, m *mcp.Message,
 	restores map[string]*Restore) map[string]*keptValue {
+	if r.Shared == nil {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, sharedTimeout)
 	defer cancel()
 	unknown := r.unknownPlaceholders(m, restores)

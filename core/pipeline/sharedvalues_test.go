@@ -419,6 +419,38 @@ func TestForgottenValuesAreRemovedFromTheStore(t *testing.T) {
 	want("as many bytes as are kept", 32*16, nil)
 }
 
+// One message removes 4096 values at most. Those beyond stay until they expire.
+func TestMostValuesThatAreRemovedFromTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &sharedStore{}
+		values := &pipeline.RedactedValues{Shared: store}
+		session := 0
+		send := func(redacted []pipeline.Redacted) {
+			session++
+			m := result(t, `{"text":"x"}`)
+			m.Session = fmt.Sprint("session-", session)
+			p := newRestoring(values, &pipeline.Restore{For: time.Hour}, redacted...)
+			if _, err := p.Pass(t.Context(), m); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Millisecond)
+		}
+		for range 5 {
+			send(valuesOf(1, 1000, 1))
+		}
+		for range 31 {
+			send(valuesOf(1, 16, 64<<10-sealing))
+		}
+		if n := store.calls["remove"]; n != 0 {
+			t.Errorf("%d values were removed before there were too many", n)
+		}
+		send(valuesOf(1, 16, 64<<10-sealing)) // instead of all of the first five sessions
+		if n := store.calls["remove"]; n != 4096 {
+			t.Errorf("%d values were removed, want 4096", n)
+		}
+	})
+}
+
 // What expires is not removed from the store, which forgets it by itself.
 func TestExpiredValuesAreNotRemovedFromTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

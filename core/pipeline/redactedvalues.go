@@ -7,7 +7,6 @@ import (
 	"crypto/cipher"
 	"crypto/rand"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -133,9 +132,9 @@ func (r *RedactedValues) keep(ctx context.Context, stage string, m *mcp.Message,
 	}
 }
 
-// keepHere keeps values in this process. It returns those that it has kept.
+// keepHere keeps values in this process. It returns those that must be shared.
 func (r *RedactedValues) keepHere(stage string, m *mcp.Message, values []Redacted,
-	d time.Duration) []*keptValue {
+	d time.Duration) (kept []*keptValue) {
 	now, client := time.Now(), clientOf(m)
 	aead := r.cipher()
 	var sealed []*keptValue
@@ -169,10 +168,15 @@ func (r *RedactedValues) keepHere(stage string, m *mcp.Message, values []Redacte
 	for r.bytes > maxKeptBytes {
 		r.forgetServer(of)
 	}
-	return slices.DeleteFunc(sealed, func(v *keptValue) bool {
-		e := of.byPlaceholder[v.placeholder]
-		return e == nil || e.Value != v
-	})
+	if r.Shared == nil {
+		return nil
+	}
+	for _, v := range sealed {
+		if e := of.byPlaceholder[v.placeholder]; e != nil && e.Value == v {
+			kept = append(kept, v)
+		}
+	}
+	return kept
 }
 
 // forgetShared notes that a value, which is forgotten here, must be forgotten by all replicas.

@@ -146,8 +146,8 @@ func (r *RedactedValues) learn(m *mcp.Message, placeholder string, shared Shared
 	return v
 }
 
-// together calls do for 0 to n-1, up to sharedAtOnce at the same time, until do returns false or ctx
-// ends. It reports whether do was called for all and returned true.
+// together calls do for 0 to n-1, up to sharedAtOnce at the same time, until do returns false or
+// ctx ends. It reports whether do was called for all and returned true.
 func together(ctx context.Context, n int, do func(i int) bool) bool {
 	var next atomic.Int64
 	var stopped atomic.Bool

@@ -373,6 +373,28 @@ func TestMostSharedValuesOfARequest(t *testing.T) {
 	}
 }
 
+// A request that has as many bytes as it may have is still asked about more values. The store is
+// slow, so that the 32nd placeholder is asked about after the 16 values are there.
+func TestValueBeyondTheMostSharedBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		values := valuesOf(1, 32, 64<<10-sealing)
+		store := &sharedStore{delay: time.Millisecond,
+			values: map[pipeline.SharedKey]pipeline.SharedValue{}, calls: map[string]int{}}
+		for n, v := range values {
+			if n < 16 || n == 31 {
+				store.values[keyOf(n+1)] = pipeline.SharedValue{Stage: "secrets",
+					Server: "files", Value: v.Value, Expires: time.Now().Add(time.Hour)}
+			}
+		}
+		_, b := replicas(store)
+		_, err := newRestoring(b, &pipeline.Restore{For: time.Hour}).Pass(t.Context(),
+			callWith(t, placeholders(values)))
+		if err == nil {
+			t.Error("a request with 17 values of 64 KiB passes, want a denial")
+		}
+	})
+}
+
 // What a replica forgets to make room, all forget, so that no server can fill the store.
 func TestForgottenValuesAreRemovedFromTheStore(t *testing.T) {
 	store := &sharedStore{}

@@ -112,9 +112,13 @@ func TestModernClientUsesPublishedServers(t *testing.T) {
 
 	recorded := map[string]bool{}
 	for _, r := range g.Records() {
+		recorded[r.String()] = true
+		// server-everything asks for the roots a moment after its start. If the call that is open
+		// then ends before the client is asked, the client is asked in the next call.
+		isAskedLater := r.Method == "roots/list" && strings.HasSuffix(r.Error+r.Reason,
+			"the call has ended")
 		// a legacy server answers Gatekit's own server/discover with an error
-		if recorded[r.String()] = true; r.Kind == "error" && r.Action != "pass" &&
-			r.Action != "own" {
+		if r.Kind == "error" && r.Action != "pass" && r.Action != "own" && !isAskedLater {
 			t.Errorf("the audit log has an error of Gatekit: %s %s %s", r, r.Reason, r.Error)
 		}
 	}

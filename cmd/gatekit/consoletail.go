@@ -170,7 +170,8 @@ func (t *trafficTail) readFrom(ctx context.Context, run *tailRun, from uint64,
 		}}
 	batch := tailBatch{from: from}
 	flush := func() {
-		if batch.through = through; through >= batch.from {
+		// Some calls end a moment after their last record, when no record is left to be read.
+		if batch.through = through; through >= batch.from || len(batch.calls) > 0 {
 			run.add(batch)
 			batch = tailBatch{from: through + 1}
 		}

@@ -167,6 +167,43 @@ func TestViewersHaveTheirOwnFilters(t *testing.T) {
 	}
 }
 
+// A request that waits for an approval ends a moment after its record. It is sent although no other
+// record is written.
+func TestLastCallIsSentWithoutFurtherRecord(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "audit.jsonl")
+	l, err := audit.Open(audit.Options{File: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, action := range []string{"deny", "ask"} {
+		if _, err := l.Record(t.Context(), pipeline.Outcome{Time: time.Now(), Action: action,
+			Before: &mcp.Message{Direction: mcp.ToServer, Kind: mcp.Request, Session: "s",
+				Exchange: action, Method: "tools/call", Name: "echo", Server: "box"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var got followed
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		began := time.Now()
+		committed := func() uint64 {
+			if time.Since(began) < time.Second {
+				return 1
+			}
+			return 2
+		}
+		newConsoleTraffic(file, committed).Follow(ctx, "", 1, got.add)
+	})
+	if len(got.calls) != 1 || got.through != 2 {
+		t.Errorf("got %d calls up to record %d, want the call of record 2", len(got.calls),
+			got.through)
+	}
+}
+
 // What is kept for slow viewers is bounded, however many calls a batch has.
 func TestKeptBatchesAreBounded(t *testing.T) {
 	r := &tailRun{changed: make(chan struct{})}

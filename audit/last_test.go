@@ -36,6 +36,8 @@ func TestLastSeq(t *testing.T) {
 			want: 2},
 		{name: "no record", active: [][]byte{lines[0], []byte(`{"text":"not a record"}`)},
 			err: "the last line is not a record"},
+		{name: "nothing but an empty line", active: [][]byte{[]byte("\n")},
+			err: "the last line is not a record"},
 		{name: "an empty line", active: [][]byte{lines[0], []byte("\n")},
 			err: "the last line is not a record"},
 	} {

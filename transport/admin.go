@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,6 +33,8 @@ type AdminServerOptions struct {
 	// by path: commands, which get POST requests; each must authenticate the operator
 	Commands map[string]http.Handler
 	Log      *slog.Logger // nil: nothing is logged
+	// Setting names what sets Addr, in hints. Default: [admin] http.
+	Setting string
 }
 
 // AdminServer serves pages to operators and their tools. It answers GET and HEAD requests for
@@ -61,7 +64,7 @@ func ListenAdmin(o AdminServerOptions) (*AdminServer, error) {
 	l, err := net.ListenTCP("tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("listen for operators on %s: %w%s", o.Addr, err,
-			hintInUse(err, "[admin] http"))
+			hintInUse(err, cmp.Or(o.Setting, "[admin] http")))
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -140,6 +143,8 @@ func (a *AdminServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case page == nil && command != nil:
 		w.Header().Set("Allow", "POST")
 		http.Error(w, "only POST is allowed", http.StatusMethodNotAllowed)
+	case page == nil && a.o.Pages == nil:
+		http.Error(w, "no such page: try "+consolePrefix, http.StatusNotFound)
 	case page == nil:
 		http.Error(w, "no such page: try /metrics, /healthz or /readyz", http.StatusNotFound)
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -57,5 +58,38 @@ func TestAdminServerEndsWithItsContext(t *testing.T) {
 	cancel()
 	if err := <-ended; err != nil {
 		t.Errorf("Serve returned %v, want nil", err)
+	}
+}
+
+func TestListenAdminNamesTheSettingOfAnAddressInUse(t *testing.T) {
+	first, err := transport.ListenAdmin(transport.AdminServerOptions{Addr: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	for setting, want := range map[string]string{"": "[admin] http", "--addr": "--addr"} {
+		a, err := transport.ListenAdmin(transport.AdminServerOptions{Setting: setting,
+			Addr: first.Addr().String()})
+		if err == nil {
+			a.Close()
+			t.Fatal("two servers listen on one address")
+		}
+		if !strings.Contains(err.Error(), "or set "+want+" to another port") {
+			t.Errorf("with the setting %q: error %v", setting, err)
+		}
+	}
+}
+
+func TestAdminServerWithoutPagesNamesTheConsole(t *testing.T) {
+	a, err := transport.ListenAdmin(transport.AdminServerOptions{Addr: "127.0.0.1:0",
+		Console: http.NotFoundHandler()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	w := httptest.NewRecorder()
+	a.ServeHTTP(w, httptest.NewRequest("GET", "http://127.0.0.1/", nil))
+	if w.Code != 404 || !strings.Contains(w.Body.String(), "try /console/") {
+		t.Errorf("got status %d, %q", w.Code, w.Body)
 	}
 }

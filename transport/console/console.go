@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"embed"
 	"errors"
@@ -51,6 +52,8 @@ type Options struct {
 	Pages []Page       // in the order of the navigation; the first is shown first
 	Login *Login       // nil: only codes open the console
 	Log   *slog.Logger // nil: nothing is logged
+	// Command is the command that opens the console, in hints. Default: gatekit console.
+	Command string
 }
 
 // Page is one page of the console.
@@ -131,6 +134,7 @@ func New(o Options) (*Console, error) {
 	c := &Console{o: o, log: o.Log, pages: map[string]*page{},
 		guard: http.NewCrossOriginProtection(), paths: []string{Prefix},
 		viewers: make(chan struct{}, maxViewers), closed: make(chan struct{})}
+	c.o.Command = cmp.Or(o.Command, "gatekit console")
 	c.close = sync.OnceFunc(func() { close(c.closed) })
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
@@ -177,7 +181,8 @@ func (c *Console) renderShell(w io.Writer, problem string) error {
 		Pages   []Page
 		Issuers []string
 		Problem string
-	}{c.o.Pages, issuers, problem})
+		Command string
+	}{c.o.Pages, issuers, problem, c.o.Command})
 	if err != nil {
 		return fmt.Errorf("page of the console: %w", err)
 	}
@@ -359,7 +364,7 @@ func (c *Console) serveSession(w http.ResponseWriter, r *http.Request) {
 		ok = false
 	}
 	if !ok {
-		reason, hint := "the code is wrong, expired or was used before", "run gatekit console again"
+		reason, hint := "the code is wrong, expired or was used before", "run "+c.o.Command+" again"
 		if c.o.Login != nil {
 			reason, hint = "the login has expired or was used before", "log in again"
 		}

@@ -52,6 +52,9 @@
 // sets Refresh or Live, and a page that changes something has Actions. Package cmd/gatekit
 // implements the interface, in consoleNAME.go, and lists the page in consolePages.
 //
+// A page for the logs of several replicas has another interface and the same template: see
+// fleet.go. Such a page names a record REPLICA:SEQ.
+//
 // In templates:
 //
 //   - A link to another page is <a href="#record?seq=12">.

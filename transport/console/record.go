@@ -40,17 +40,30 @@ func (e Explanation) Differs() bool {
 // RecordPage returns the page that shows one call with its records. Other pages link to it:
 // #record?seq=12.
 func RecordPage(records Records) Page {
+	return recordPage(func(ref string) (Records, string, uint64, error) {
+		seq, err := strconv.ParseUint(ref, 10, 63)
+		if err != nil || seq == 0 {
+			return nil, "", 0, errors.New("the address of this page needs the number of a " +
+				"record: #record?seq=12")
+		}
+		return records, "", seq, nil
+	})
+}
+
+// recordPage returns the page for records that find finds by their names.
+func recordPage(find func(ref string) (all Records, replica string, seq uint64,
+	err error)) Page {
 	return Page{Name: "record", Title: "Record", Hidden: true,
 		Data: func(ctx context.Context, r Request) (any, error) {
-			seq, err := strconv.ParseUint(r.Query.Get("seq"), 10, 63)
-			if err != nil || seq == 0 {
-				return nil, errors.New("the address of this page needs the number of a record: " +
-					"#record?seq=12")
+			records, replica, seq, err := find(r.Query.Get("seq"))
+			if err != nil {
+				return nil, err
 			}
 			c, err := records.Call(ctx, seq)
 			if err != nil {
 				return nil, err
 			}
+			c.Replica = replica
 			return viewRecord(ctx, records, c, seq, r), nil
 		},
 	}
@@ -59,6 +72,7 @@ func RecordPage(records Records) Page {
 // recordView is the data of the template of a record.
 type recordView struct {
 	Seq     uint64
+	Ref     string // in links
 	Row     trafficRow
 	Call    *query.Call
 	Stage   string
@@ -76,7 +90,8 @@ type recordView struct {
 // recordRow is one record of a call.
 type recordRow struct {
 	*audit.Record
-	IsAsked  bool // the page was opened for this record
+	Ref      string // in links
+	IsAsked  bool   // the page was opened for this record
 	Took     time.Duration
 	Body     string // as the log has it; "" if it has none
 	Size     string // "120 B", or "120 B → 80 B"
@@ -87,10 +102,12 @@ type recordRow struct {
 
 func viewRecord(ctx context.Context, records Records, c *query.Call, seq uint64,
 	r Request) recordView {
-	v := recordView{Seq: seq, Row: rowOf(c), Call: c, Stage: c.DecidingStage(),
-		Changed: c.ChangedPointers()}
+	v := recordView{Seq: seq, Ref: refOf(c.Replica, seq), Row: rowOf(c), Call: c,
+		Stage: c.DecidingStage(), Changed: c.ChangedPointers()}
 	for i := range c.Records {
-		v.Records = append(v.Records, recordRowOf(&c.Records[i], seq))
+		row := recordRowOf(&c.Records[i], seq)
+		row.Ref = refOf(c.Replica, row.Seq)
+		v.Records = append(v.Records, row)
 	}
 	if r.Query.Has("explain") {
 		v.IsExplained = true

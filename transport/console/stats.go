@@ -23,6 +23,7 @@ type StatsReport struct {
 	*query.Stats
 	Timeline Timeline
 	Words    []string
+	Failures []string // logs that cannot be read, and are counted in part at most
 }
 
 // Bounds of the page.
@@ -54,6 +55,7 @@ type statsView struct {
 	Filter     string
 	IsDefault  bool
 	IsEmpty    bool
+	IsFleet    bool // several logs
 	Timeline   plot
 	Steps      []timeStep
 	Groups     []statsGroup
@@ -86,9 +88,13 @@ type statsRow struct {
 
 type slowCall struct {
 	Seq                     uint64
+	Replica                 string
 	Took                    time.Duration
 	Server, Subject, Caller string
 }
+
+// Ref returns the name of the first record.
+func (c slowCall) Ref() string { return refOf(c.Replica, c.Seq) }
 
 type eventCount struct {
 	Name  string
@@ -116,11 +122,16 @@ func viewStats(filter string, report *StatsReport) statsView {
 		groupOf("servers", "Servers", report.Servers(), true),
 		groupOf("tools", "Tools", report.Tools(), true),
 		groupOf("principals", "Principals", report.Principals(), false)}
+	if replicas := report.Replicas(); len(replicas) > 0 {
+		v.Groups = append(v.Groups, groupOf("replicas", "Replicas", replicas, false))
+		v.IsFleet = true
+	}
 	v.Denials = cutRows(v.More, "denials", report.Denials())
 	v.Unenforced = cutRows(v.More, "unenforced", report.Unenforced())
 	for _, c := range report.Slowest {
-		v.Slowest = append(v.Slowest, slowCall{Seq: c.FirstSeq, Took: c.Duration,
-			Server: strings.Join(c.Servers, ", "), Subject: subjectOf(c), Caller: c.Caller()})
+		v.Slowest = append(v.Slowest, slowCall{Seq: c.FirstSeq, Replica: c.Replica,
+			Took: c.Duration, Server: strings.Join(c.Servers, ", "), Subject: subjectOf(c),
+			Caller: c.Caller()})
 	}
 	var events []eventCount
 	for _, name := range slices.Sorted(maps.Keys(report.Events)) {

@@ -110,7 +110,8 @@ func TrafficPage(t Traffic) Page {
 				return nil, err
 			}
 			return trafficView{Filter: filter, Words: list.Words, Rows: trafficRows(list.Calls),
-				Older: list.Before, IsOlder: before != 0, After: list.Through}, nil
+				Older: positionText(list.Before), IsOlder: before != 0,
+				After: strconv.FormatUint(list.Through, 10)}, nil
 		},
 		Live: func(ctx context.Context, r Request, send func(Update) error) error {
 			after, _ := strconv.ParseUint(r.After, 10, 64)
@@ -130,15 +131,21 @@ type trafficView struct {
 	Filter  string
 	Words   []string
 	Rows    []trafficRow
-	Older   uint64 // continues the list; 0 if it is complete
+	Older   string // continues the list; "" if it is complete
 	IsOlder bool   // the list does not begin with the newest call
-	After   uint64
+	After   string
 	// FilterError tells why there is no list; "" if there is one
 	FilterError string
+
+	// of several logs; nil if there is only one
+	Replicas []string
+	Replica  string   // whose calls are shown; "" for all
+	Failures []string // logs that cannot be read
 }
 
 // trafficRow is the line of one call.
 type trafficRow struct {
+	Replica  string // "" if there is one log
 	Seq      uint64
 	Start    time.Time
 	Mark     string // ✕ refused or failed, ✎ changed, · passed
@@ -152,7 +159,12 @@ type trafficRow struct {
 	Reason   string
 	Failed   bool
 	IsOpen   bool // the call has not ended
+	// why the log of the replica cannot be read; then, only Replica is set, too
+	Failure string
 }
+
+// Ref returns the name of the first record.
+func (r trafficRow) Ref() string { return refOf(r.Replica, r.Seq) }
 
 func trafficRows(calls []*query.Call) []trafficRow {
 	rows := make([]trafficRow, len(calls))
@@ -163,7 +175,7 @@ func trafficRows(calls []*query.Call) []trafficRow {
 }
 
 func rowOf(c *query.Call) trafficRow {
-	row := trafficRow{Seq: c.FirstSeq, Start: c.Start, Caller: c.Caller(),
+	row := trafficRow{Replica: c.Replica, Seq: c.FirstSeq, Start: c.Start, Caller: c.Caller(),
 		Server: strings.Join(c.Servers, ", "), Subject: subjectOf(c), Duration: c.Duration,
 		IsOpen: c.Status == query.StatusOpen && c.Kind == "request",
 		Reason: join(": ", c.Reason, c.Error),

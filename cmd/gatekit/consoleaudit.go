@@ -53,15 +53,8 @@ func (a *consoleAudit) State(ctx context.Context) (*console.AuditState, error) {
 	if err := log.Health(); err != nil {
 		state.Health = err.Error()
 	}
-	files, err := audit.Segments(c.File)
-	if err != nil {
+	if err := addFiles(&state, c.File); err != nil {
 		return nil, err
-	}
-	for _, file := range files {
-		if info, err := os.Stat(file); err == nil { // retention may have removed it
-			state.Files++
-			state.Size += info.Size()
-		}
 	}
 	a.addAnchor(&state)
 	for _, s := range a.gateway.recording.sinks.running() {
@@ -74,6 +67,21 @@ func (a *consoleAudit) State(ctx context.Context) (*console.AuditState, error) {
 		state.Sinks = append(state.Sinks, one)
 	}
 	return &state, nil
+}
+
+// addFiles adds the number and the size of the files of a log.
+func addFiles(state *console.AuditState, log string) error {
+	files, err := audit.Segments(log)
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		if info, err := os.Stat(file); err == nil { // retention may have removed it
+			state.Files++
+			state.Size += info.Size()
+		}
+	}
+	return nil
 }
 
 // verify verifies a part of the log, unless another viewer does, or did a moment ago.
@@ -90,26 +98,33 @@ func (a *consoleAudit) verify(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, verifyBudget)
 	defer cancel()
-	result, complete, err := a.verified.Continue(ctx)
+	state := continueVerification(ctx, &a.verified)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.ended = time.Now()
+	a.state, a.ended = state, time.Now()
+}
+
+// continueVerification verifies a further part of a log, until ctx ends, and returns what it knows.
+func continueVerification(ctx context.Context,
+	v *audit.ResumableVerification) (state console.AuditState) {
+	result, complete, err := v.Continue(ctx)
+	now := time.Now()
 	if err != nil {
-		a.state = console.AuditState{Failure: err.Error(), FailureAt: a.ended}
-		return
+		return console.AuditState{Failure: err.Error(), FailureAt: now}
 	}
-	a.state = console.AuditState{First: result.First, Verified: result.Last, VerifiedAt: a.ended,
-		Complete: complete, Covered: result.Checkpoint.Size}
-	a.state.Key = fmt.Sprint(result.Checkpoint.Signer)
+	state = console.AuditState{First: result.First, Verified: result.Last, VerifiedAt: now,
+		Complete: complete, Covered: result.Checkpoint.Size,
+		Key: fmt.Sprint(result.Checkpoint.Signer)}
 	for i, span := range result.Recovered {
 		if i == maxRecovered {
-			a.state.Recovered = append(a.state.Recovered, fmt.Sprintf("and %d more ranges",
+			state.Recovered = append(state.Recovered, fmt.Sprintf("and %d more ranges",
 				len(result.Recovered)-i))
 			break
 		}
-		a.state.Recovered = append(a.state.Recovered, fmt.Sprintf("%d to %d", span.From,
+		state.Recovered = append(state.Recovered, fmt.Sprintf("%d to %d", span.From,
 			span.Through))
 	}
+	return state
 }
 
 // addAnchor adds the newest checkpoint in the anchor.

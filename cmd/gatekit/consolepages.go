@@ -17,7 +17,7 @@ func consolePages(g *gateway, c *config.Config) []console.Page {
 		console.PinsPage(&consolePins{gateway: g}),
 		console.PoliciesPage(newConsolePolicies(g, activity)),
 		console.AuditPage(newConsoleAudit(g, c)),
-		console.StatsPage(&consoleStats{file: c.Audit.File, committed: g.committed}),
+		console.StatsPage(&consoleStats{source: statsOf(c.Audit.File, g.committed)}),
 	}
 }
 

@@ -20,18 +20,22 @@ const (
 
 // consoleRecordDetails implements console.Records.
 type consoleRecordDetails struct {
-	gateway   *gateway
-	file      string // of the audit log
-	explainer chan struct{}
+	file      string        // of the audit log
+	committed func() uint64 // seq of the last record that may be read
+	// policies returns the policies that explain records
+	policies  func(context.Context) (*policies.Stage, error)
+	explainer chan struct{} // holds a value while Explain runs
 }
 
 func newConsoleRecords(g *gateway, file string) *consoleRecordDetails {
-	return &consoleRecordDetails{gateway: g, file: file, explainer: make(chan struct{}, 1)}
+	return &consoleRecordDetails{file: file, committed: g.committed,
+		policies:  func(context.Context) (*policies.Stage, error) { return g.todaysPolicies() },
+		explainer: make(chan struct{}, 1)}
 }
 
 // Call implements console.Records.
 func (r *consoleRecordDetails) Call(ctx context.Context, seq uint64) (*query.Call, error) {
-	last := r.gateway.committed()
+	last := r.committed()
 	if seq > last {
 		return nil, fmt.Errorf("the log has no record %d: the last one is %d", seq, last)
 	}
@@ -42,6 +46,9 @@ func (r *consoleRecordDetails) Call(ctx context.Context, seq uint64) (*query.Cal
 			return nil, err
 		}
 		record = found
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
 	}
 	if record.Seq != seq {
 		return nil, fmt.Errorf("the log no longer has record %d: [audit] keep_files, keep_bytes "+
@@ -82,7 +89,7 @@ func (r *consoleRecordDetails) Explain(ctx context.Context,
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	stage, err := r.gateway.todaysPolicies()
+	stage, err := r.policies(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -32,6 +32,7 @@ const (
 type trafficTail struct {
 	file      string        // of the audit log
 	committed func() uint64 // seq of the last record that may be read
+	replica   string        // that of the calls, if there are several logs
 	options   query.Options
 
 	mu      sync.Mutex
@@ -184,6 +185,7 @@ func (t *trafficTail) readFrom(ctx context.Context, run *tailRun, from uint64,
 		}
 		// The beginning of the call was skipped.
 		if c.Kind != "response" && c.Kind != "error" {
+			c.Replica = t.replica
 			batch.calls = append(batch.calls, console.NewLiveCall(c))
 			batch.records += len(c.Records)
 		}

@@ -28,6 +28,7 @@ const (
 type consoleTraffic struct {
 	file      string        // of the audit log
 	committed func() uint64 // seq of the last record that may be read
+	replica   string        // that of the calls, if there are several logs
 
 	mu    sync.Mutex
 	tails map[tailKind]*trafficTail
@@ -92,7 +93,7 @@ func (t *consoleTraffic) tail(filter *query.Filter) *trafficTail {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.tails[wants] == nil {
-		t.tails[wants] = &trafficTail{file: t.file, committed: t.committed,
+		t.tails[wants] = &trafficTail{file: t.file, committed: t.committed, replica: t.replica,
 			options: query.Options{Notifications: wants.notifications, Own: wants.own}}
 	}
 	return t.tails[wants]

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"runtime"
@@ -14,6 +15,7 @@ import (
 	"gatekit/core/display"
 	"gatekit/core/identity"
 	"gatekit/core/mcp"
+	"gatekit/policies"
 	"gatekit/transport/auth"
 	"gatekit/transport/console"
 )
@@ -106,11 +108,11 @@ func (s *controlServer) openConsole(scope string) (url, granted string, err erro
 }
 
 func (p *program) console() *cobra.Command {
-	var config string
+	var config, fleet, addr string
 	var print, readOnly, asJSON bool
 	c := &cobra.Command{
 		Use:   "console",
-		Short: "Open the console of a running Gatekit in a browser",
+		Short: "Open the console of a running Gatekit, or of several logs, in a browser",
 		Long: `Console opens a page in your browser that shows the traffic, what waits for an
 approval, servers, tools, pins, policies and the audit log of a running "gatekit run". It shows what
 the audit log holds, and nothing more. The configuration needs:
@@ -129,12 +131,30 @@ Every program that runs as you can do what you can do with this command, and wit
 Gatekit listens on a loopback address only. To use the console from another machine, forward the
 port, run console --print there, and open the URL here:
 
-  ssh -L 7778:127.0.0.1:7778 HOST gatekit console --print`,
+  ssh -L 7778:127.0.0.1:7778 HOST gatekit console --print
+
+With --fleet DIR, console needs no running Gatekit. It serves a console of its own until Ctrl-C:
+the traffic, the records, the figures and the verification of all logs in the folders of DIR, one
+folder for each replica, as gatekit audit verify --fleet takes them. The logs may grow meanwhile.
+This console changes and records nothing, and listens on a loopback address, with a code and a token
+as above. Explain uses the policies of the configuration.`,
 		Example: `  gatekit console
   gatekit console --print
-  gatekit console --read --config /etc/gatekit/gatekit.toml`,
+  gatekit console --read --config /etc/gatekit/gatekit.toml
+  gatekit console --fleet logs
+  gatekit console --fleet logs --addr 127.0.0.1:7790 --print`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("fleet") {
+				return (&fleetConsole{dir: fleet, addr: addr, print: print, json: asJSON,
+					policies: func(ctx context.Context) (*policies.Stage, error) {
+						return p.configuredPolicies(ctx, config)
+					}}).run(p, cmd)
+			}
+			if cmd.Flags().Changed("addr") {
+				return errors.New("--addr needs --fleet: the address of a running Gatekit is " +
+					"[admin] http in its configuration")
+			}
 			c, err := loadConfig(config)
 			if err != nil {
 				return reportMistakes(cmd, err, asJSON)
@@ -159,10 +179,7 @@ port, run console --print there, and open the URL here:
 			}
 			switch {
 			case asJSON:
-				return printJSON(cmd.OutOrStdout(), struct {
-					URL   string `json:"url"`
-					Scope string `json:"scope"`
-				}{response.URL, response.Scope})
+				return printConsoleURL(cmd.OutOrStdout(), response.URL, response.Scope)
 			case !print && openBrowser(response.URL) == nil:
 				_, err = fmt.Fprintf(cmd.OutOrStdout(), "opened the console at http://%s%s\n",
 					c.Admin.HTTP, console.Prefix)
@@ -177,12 +194,23 @@ port, run console --print there, and open the URL here:
 		},
 	}
 	configFlag(c, &config)
+	fleetFlag(c, &fleet)
+	c.Flags().StringVar(&addr, "addr", "127.0.0.1:0", "with --fleet: loopback `address` to listen "+
+		"on; port 0 is a free port")
 	c.Flags().BoolVar(&print, "print", false, "print the URL instead of opening a browser")
 	c.Flags().BoolVar(&readOnly, "read", false,
 		"open a console that can only read, even if it may approve")
 	c.Flags().BoolVar(&asJSON, "json", false,
 		"print the URL and its scope as JSON, and open nothing")
 	return c
+}
+
+// printConsoleURL prints the URL that opens a console, and the scope of its token, as JSON.
+func printConsoleURL(out io.Writer, url, scope string) error {
+	return printJSON(out, struct {
+		URL   string `json:"url"`
+		Scope string `json:"scope"`
+	}{url, scope})
 }
 
 // openBrowser opens a URL in the browser of the user. It returns an error if there is none.

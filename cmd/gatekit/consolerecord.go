@@ -164,6 +164,17 @@ func (g *gateway) todaysPolicies() (*policies.Stage, error) {
 	return policies.Load(o)
 }
 
+// configuredPolicies returns the policies of the configuration at path, enforced and without the
+// state of sessions.
+func (p *program) configuredPolicies(ctx context.Context, path string) (*policies.Stage, error) {
+	_, o, err := p.loadPolicyOptions(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	o.Shadow = false
+	return policies.Load(o)
+}
+
 // activePolicies returns the options of the policies of the active configuration.
 func (g *gateway) activePolicies() (policies.Options, error) {
 	g.mu.Lock()

@@ -78,7 +78,7 @@ func (call *Call) handleInputResponses(ctx context.Context,
 	if raw, ok := m.Get("/inputResponses"); ok && raw[0] != '{' {
 		return nil, round, requestErrorf(mcp.CodeInvalidParams, "inputResponses is no object")
 	} else if ok && sealed {
-		if err := call.useRound(ctx, m.Principal.ID(), round); err != nil {
+		if err := call.useRound(ctx, m, round); err != nil {
 			return nil, round, err
 		}
 	}
@@ -127,9 +127,10 @@ func (call *Call) handleInputResponses(ctx context.Context,
 	return m, round, err
 }
 
-// useRound remembers that the principal has answered a round. It returns an error if the principal
-// has answered the round before, or if that is not known.
-func (call *Call) useRound(ctx context.Context, principal string, round inputRound) error {
+// useRound remembers that the principal of m has answered a round. It returns an error if the
+// principal has answered the round before, or if that is not known. Then m is denied.
+func (call *Call) useRound(ctx context.Context, m *mcp.Message, round inputRound) error {
+	principal := m.Principal.ID()
 	if call.settings.Answered == nil {
 		if !call.session.proxy.answered.use(principal, round.ID, round.Until, time.Now().Unix()) {
 			return errUnusableState
@@ -141,10 +142,10 @@ func (call *Call) useRound(ctx context.Context, principal string, round inputRou
 		until)
 	switch {
 	case err != nil:
-		call.settings.Log.Warn("answers of a client refused", "method", call.request.Method,
+		call.settings.Log.Error("answers of a client refused", "method", call.request.Method,
 			"error", err)
-		return requestErrorf(mcp.CodeDenied, "shared state is not available, and the server did "+
-			"not get the answers: make the call again later, without requestState")
+		return call.denyOwn(ctx, m, sharedUnavailable+", and the server did not get the answers: "+
+			"make the call again later, without requestState")
 	case !ok:
 		return errUnusableState
 	}

@@ -255,8 +255,9 @@ func TestInstancesTakeAnswersOnce(t *testing.T) {
 		_, state = callFirstRound(t, first)
 		rounds.err = errors.New("no answer within 50ms")
 		equal(t, "answers that cannot be remembered", answers(first, state),
-			"!-31000 shared state is not available, and the server did not get the answers: "+
-				"make the call again later, without requestState")
+			"!-31000 refused: shared state is not available, and the server did not get the "+
+				"answers: make the call again later, without requestState")
+		first.record.expect(t, "deny to_server request tools/call a x")
 		equal(t, "number of calls that the server got after the first answers",
 			len(a.seen())-before, 1)
 	})

@@ -12,7 +12,7 @@ import (
 )
 
 // sharedUnavailable is the reason of a denial when it is not known whether the principal owns a
-// task.
+// task, or has answered a question before.
 const sharedUnavailable = "shared state is not available"
 
 // denyIfForeignTask reports whether the request is about a task that the principal must not use.

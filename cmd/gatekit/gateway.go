@@ -299,11 +299,12 @@ func (g *gateway) openSessions(context.Context) error {
 		Parker: g.parkedCalls,
 	}
 	if g.replica != nil { // an interface that holds a nil pointer is not nil
-		o.Replica, o.SessionName = g.replica, g.replica.SessionName
-	} else if g.shared != nil {
+		o.Replica = g.replica
+	}
+	if g.replica != nil || g.shared != nil {
 		ring, err := shared.NewRing([]byte(g.active.config.Listen.StateKey))
 		if err != nil {
-			return fmt.Errorf("[shared]: %w", err)
+			return fmt.Errorf("[listen] state_key: %w", err)
 		}
 		o.SessionName = ring.SessionName
 	}

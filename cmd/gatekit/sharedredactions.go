@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -35,14 +34,10 @@ func redactionKey(k pipeline.SharedKey) shared.Key {
 		Name: shared.Join(k.Session, k.Placeholder)}
 }
 
-// isShared reports whether all replicas serve the session. shared.Ring and cluster.Replica make
-// the names of such sessions.
-func isShared(k pipeline.SharedKey) bool { return strings.HasPrefix(k.Session, "principal-") }
-
 // Put implements pipeline.SharedValues.
 func (s *sharedRedactions) Put(ctx context.Context, k pipeline.SharedKey,
 	v pipeline.SharedValue) error {
-	if !isShared(k) {
+	if !shared.IsSessionName(k.Session) {
 		return nil
 	}
 	value, err := json.Marshal(redaction{v.Stage, v.Server, []byte(v.Value), v.Expires})
@@ -85,7 +80,7 @@ func (s *sharedRedactions) put(ctx context.Context, k shared.Key, v pipeline.Sha
 // Get implements pipeline.SharedValues.
 func (s *sharedRedactions) Get(ctx context.Context, k pipeline.SharedKey) (pipeline.SharedValue,
 	bool, error) {
-	if !isShared(k) {
+	if !shared.IsSessionName(k.Session) {
 		return pipeline.SharedValue{}, false, nil
 	}
 	v, generation, err := s.get(ctx, redactionKey(k))
@@ -114,7 +109,7 @@ func (s *sharedRedactions) get(ctx context.Context, k shared.Key) (v redaction, 
 
 // Remove implements pipeline.SharedValues.
 func (s *sharedRedactions) Remove(ctx context.Context, k pipeline.SharedKey) error {
-	if !isShared(k) {
+	if !shared.IsSessionName(k.Session) {
 		return nil
 	}
 	_, _, err := s.state.Take(ctx, redactionKey(k))

@@ -6,10 +6,12 @@ import (
 	"crypto/hkdf"
 	"crypto/hmac"
 	"crypto/sha256"
+	"encoding/base32"
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Join makes one name of several parts. Different parts make different names, whatever they
@@ -69,11 +71,15 @@ type Hidden struct{ text string }
 // String returns the hidden name; "" for the zero Hidden.
 func (h Hidden) String() string { return h.text }
 
-// hide returns the HMAC of parts. use separates what parts are for.
+// hide returns the hidden name of parts. use separates what parts are for.
 func (r *Ring) hide(use string, parts ...string) Hidden {
+	return Hidden{base64.RawURLEncoding.EncodeToString(r.hmac(use, parts...)[:18])} // 144 bits
+}
+
+func (r *Ring) hmac(use string, parts ...string) []byte {
 	mac := hmac.New(sha256.New, r.names)
 	mac.Write([]byte(Join(append([]string{use}, parts...)...)))
-	return Hidden{base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:18])} // 144 bits
+	return mac.Sum(nil)
 }
 
 // Key returns the hidden name of a key.
@@ -106,8 +112,15 @@ func (r *Ring) Name(k Key, name string) Hidden {
 // SessionName returns the name that the session of a principal's modern requests has in the audit
 // logs of all replicas. The name does not show who the principal is.
 func (r *Ring) SessionName(principal string) string {
-	return "principal-" + r.hide("session", principal).text[:16]
+	name := base32.StdEncoding.EncodeToString(r.hmac("session", principal))
+	return principalSession + strings.ToLower(name[:12])
 }
+
+const principalSession = "principal-"
+
+// IsSessionName reports whether a session of a replica is that of a principal's modern requests,
+// which all replicas serve. The names of other sessions begin otherwise.
+func IsSessionName(session string) bool { return strings.HasPrefix(session, principalSession) }
 
 // aead returns the encryption of one hidden name. Each name has its own key, so that the number of
 // values that may be encrypted with one key is never reached, and no value can take the place of

@@ -48,8 +48,14 @@ func TestRingHidesNames(t *testing.T) {
 		t.Error("two rings of one state key hide a name differently")
 	}
 	if n := ring.SessionName("p"); n != same.SessionName("p") || n == ring.SessionName("q") ||
-		n == other.SessionName("p") || !strings.HasPrefix(n, "principal-") {
+		n == other.SessionName("p") || !strings.HasPrefix(n, "principal-") ||
+		!shared.IsSessionName(n) {
 		t.Errorf("the session is called %q", n)
+	}
+	for _, n := range []string{"session-a", "pipe-a", ""} {
+		if shared.IsSessionName(n) {
+			t.Errorf("all replicas serve the session %q", n)
+		}
 	}
 	if _, err := shared.NewRing([]byte("short")); err == nil {
 		t.Error("a short state key is accepted")

@@ -4,10 +4,8 @@ import (
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/hkdf"
-	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/base32"
 	"encoding/base64"
 	"strings"
 )
@@ -24,16 +22,12 @@ const idRandomBytes = 16
 type keys struct {
 	ids     cipher.AEAD
 	forward cipher.AEAD
-	names   []byte // of an HMAC
 }
 
 func deriveKeys(stateKey []byte) (keys, error) {
 	var k keys
-	derive := func(purpose string) ([]byte, error) {
-		return hkdf.Key(sha256.New, stateKey, nil, "gatekit cluster "+purpose, 32)
-	}
 	aead := func(purpose string) (cipher.AEAD, error) {
-		key, err := derive(purpose)
+		key, err := hkdf.Key(sha256.New, stateKey, nil, "gatekit cluster "+purpose, 32)
 		if err != nil {
 			return nil, err
 		}
@@ -50,8 +44,7 @@ func deriveKeys(stateKey []byte) (keys, error) {
 	if k.forward, err = aead("forward"); err != nil {
 		return keys{}, err
 	}
-	k.names, err = derive("names")
-	return k, err
+	return k, nil
 }
 
 // NewID returns an id that names this replica as the owner. It has the letters, digits and signs of
@@ -77,13 +70,4 @@ func (r *Replica) Owner(id string) (address string, isOther bool) {
 	}
 	address = string(plain[idRandomBytes:])
 	return address, address != r.o.Advertise
-}
-
-// SessionName returns the name that the session of a principal's modern requests has in the audit
-// logs of all replicas. The name does not show who the principal is.
-func (r *Replica) SessionName(principal string) string {
-	mac := hmac.New(sha256.New, r.keys.names)
-	mac.Write([]byte(principal))
-	name := base32.StdEncoding.EncodeToString(mac.Sum(nil))
-	return "principal-" + strings.ToLower(name[:12])
 }

@@ -458,6 +458,41 @@ func TestMissingCopies(t *testing.T) {
 	}
 }
 
+// A failure costs no call for each connection that waited for copies before it.
+func TestBrokenConnectionsOfCopies(t *testing.T) {
+	primary := redistest.Start(t)
+	redistest.StartReplica(t, primary)
+	relay := redistest.StartRelay(t, primary)
+	o := options(t, relay.Addr)
+	o.Copies, o.Timeout = 1, 4*time.Second
+	s := open(t, o)
+	relay.Delay(t, 100*time.Millisecond) // so that each call needs a connection
+	const connections = 20
+	var calls sync.WaitGroup
+	for range connections {
+		calls.Go(func() { _, _, _ = s.Take(t.Context(), aKey) })
+	}
+	calls.Wait()
+	relay.Heal()
+	relay.Switch(t, primary)
+	denied := 0
+	eventually(t, "a call has copies again", func() bool {
+		_, _, err := s.Take(t.Context(), aKey)
+		if err != nil {
+			denied++
+		}
+		return err == nil
+	})
+	for range connections {
+		if _, _, err := s.Take(t.Context(), aKey); err != nil {
+			denied++
+		}
+	}
+	if denied > connections/2 {
+		t.Errorf("%d calls were denied after %d connections broke", denied, connections)
+	}
+}
+
 // A full server refuses what is new, and carries nothing out by half.
 func TestFullServer(t *testing.T) {
 	server := redistest.Start(t)

@@ -115,7 +115,10 @@ func (s *Store) connect() (valkey.Client, error) {
 		Username: s.o.User, Password: s.o.Password, SelectDB: s.o.Database, ClientName: "gatekit",
 		ForceSingleClient: true, DisableRetry: true, DisableCache: true,
 		ConnWriteTimeout: max(deadAfter, 2*s.o.Timeout), ReadBufferEachConn: bufferBytes,
-		WriteBufferEachConn: bufferBytes, BlockingPoolSize: waitConnections}
+		WriteBufferEachConn: bufferBytes, BlockingPoolSize: waitConnections,
+		// connections that wait for copies notice their end while nobody uses them, so that a
+		// failover costs no call for each
+		AlwaysPipelining: s.o.Copies > 0}
 	o.Dialer.Timeout = dialTimeout
 	return valkey.NewClient(o)
 }

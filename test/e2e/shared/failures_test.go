@@ -379,11 +379,18 @@ func (f *fleet) call(i int, what string) string {
 	return string(mcptest.At(m.Error, "code")) + " " + hint
 }
 
-// submit makes a request that waits for approval, and returns its id.
+// submit makes a request that waits for approval, and returns its id. If the failure is delayed,
+// the request may be denied before.
 func (f *fleet) submit(i int) (id string) {
 	f.t.Helper()
 	f.tag++
 	got := f.call(i, "echo")
+	if f.isDelayed && got == notStored {
+		eventually(f.t, "a request is stored for approval", func() bool {
+			got = f.call(i, "echo")
+			return got != notStored
+		})
+	}
 	_, rest, _ := strings.Cut(got, "`gatekit approve ")
 	id, _, ok := strings.Cut(rest, "`")
 	if !ok {

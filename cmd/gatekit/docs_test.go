@@ -138,6 +138,10 @@ func TestBlocksInDocumentsAreValid(t *testing.T) {
 				language, block)
 		}
 	}
+	// a command that has subcommands and arguments
+	if err := checkBlock(t, "console", "$ gatekit pin github\n"); err != nil {
+		t.Errorf("checkBlock found the fault %v in a valid command", err)
+	}
 }
 
 // checkBlock returns the fault in a code block of the given language. It checks only some
@@ -231,7 +235,7 @@ func checkCommand(line string) error {
 		}
 		// The next word may be a wrong subcommand.
 		if len(rest) > 0 && cmd.HasSubCommands() && !strings.HasPrefix(rest[0], "-") {
-			if err := cmd.Args(cmd, rest[:1]); err != nil {
+			if err := cmd.ValidateArgs(rest[:1]); err != nil {
 				return err
 			}
 		}

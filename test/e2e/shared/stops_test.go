@@ -3,6 +3,7 @@ package shared
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -155,18 +156,28 @@ func TestStopsWithoutTheServer(t *testing.T) {
 		return strings.Contains(page(t, all[1].admin+"/metrics"),
 			`gatekit_shared_errors_total{error_type="lost",gatekit_shared_method="list"`)
 	})
+	losses := func(r *replica) int {
+		return strings.Count(r.Stderr.String(), `msg="shared state was lost"`)
+	}
+	before := []int{losses(all[0]), losses(all[1])}
 	server.Do(t, "FLUSHALL")
 	late := startReplica(t, t.TempDir(), t.TempDir(), sharedTable(server.Addr, `timeout = "5s"`))
-	// A replica that has not looked at the stops since the loss would share a stop again that ends
-	// before.
 	for i, r := range all {
-		eventually(t, fmt.Sprintf("replica %d has looked at the stops after both losses", i),
-			func() bool {
-				return strings.Count(r.Stderr.String(),
-					"the stops of the other replicas are known again") == 2
-			})
+		eventually(t, fmt.Sprintf("replica %d notices the second loss", i), func() bool {
+			return losses(r) > before[i]
+		})
 	}
 	all = append(all, late)
+	// A replica that has not looked at the stops since the loss would share a stop again that ends
+	// before. One that has this stop has looked at them.
+	all[0].mustRun("stop", "--principal", "nobody", "--reason", "after the loss")
+	for i, r := range all {
+		eventually(t, fmt.Sprintf("replica %d has looked at the stops", i), func() bool {
+			return slices.ContainsFunc(r.reasons("stop_traffic"), func(reason string) bool {
+				return strings.Contains(reason, "after the loss")
+			})
+		})
+	}
 	wantRefusals(t, all, byOperator)
 	if output, ok := late.gatekit("resume", "--server", "box"); !ok {
 		t.Fatal(output)

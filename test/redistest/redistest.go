@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/valkey-io/valkey-go"
+
+	"gatekit/test/peers"
 )
 
 // Server is a running server. It ends with the test.
@@ -28,8 +30,8 @@ type Server struct {
 	exited  chan struct{} // closed when process has ended
 }
 
-// startTimeout bounds the start of a server.
-const startTimeout = 20 * time.Second
+// startTimeout bounds the start of a server. It is long enough for a busy machine.
+const startTimeout = 2 * time.Minute
 
 // Start starts a server with settings, such as "--appendonly", "yes". Without settings, it keeps
 // everything in memory only, and forgets no keys.
@@ -42,12 +44,7 @@ func Start(t testing.TB, settings ...string) *Server {
 		}
 		t.Skipf("%v\nhint: %s", err, hint)
 	}
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &Server{Addr: free.Addr().String()}
-	free.Close()
+	s := &Server{Addr: peers.FreeAddress(t)} // reserved also while the server does not run
 	_, port, _ := net.SplitHostPort(s.Addr)
 	s.args = append([]string{"--bind", "127.0.0.1", "--port", port, "--dir", t.TempDir(),
 		"--save", "", "--loglevel", "warning", "--repl-diskless-sync-delay", "0"}, settings...)

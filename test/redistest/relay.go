@@ -9,6 +9,8 @@ import (
 
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
 	"github.com/rs/zerolog"
+
+	"gatekit/test/peers"
 )
 
 // Relay is an address that leads to a server, over a network whose faults a test chooses. It ends
@@ -23,12 +25,12 @@ type Relay struct {
 func StartRelay(t testing.TB, s *Server) *Relay {
 	t.Helper()
 	api := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
-	r := &Relay{proxy: toxiproxy.NewProxy(api, "redis", "127.0.0.1:0", s.Addr)}
+	r := &Relay{Addr: peers.FreeAddress(t)} // reserved also while the relay refuses connections
+	r.proxy = toxiproxy.NewProxy(api, "redis", r.Addr, s.Addr)
 	if err := r.proxy.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.proxy.Stop)
-	r.Addr = r.proxy.Listen
 	return r
 }
 

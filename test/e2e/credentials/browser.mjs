@@ -13,7 +13,7 @@ const { chromium } = (await import(pathToFileURL(library))).default
 const browser = await chromium.launch({ executablePath, args: ['--no-sandbox', ...flags] })
 const context = await browser.newContext({ javaScriptEnabled: false })
 const page = await context.newPage()
-page.setDefaultTimeout(20_000)
+page.setDefaultTimeout(120_000)
 let images = 0
 const takeImages = async () => {
   const folder = process.env.GATEKIT_SCREENSHOT

@@ -9,7 +9,7 @@ const { chromium } = (await import(pathToFileURL(library))).default
 
 const browser = await chromium.launch({ executablePath, args: ['--no-sandbox'] })
 const page = await browser.newPage()
-page.setDefaultTimeout(20_000)
+page.setDefaultTimeout(120_000)
 const text = () => page.locator('body').innerText()
 try {
   await page.goto(url)

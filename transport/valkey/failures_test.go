@@ -202,8 +202,10 @@ func TestRestartedServer(t *testing.T) {
 // When the primary fails, its replica takes over, and the address leads to it. If each change
 // waited for the replica, nothing is lost. A replica without the last change is noticed.
 func TestFailover(t *testing.T) {
+	t.Parallel()
 	for _, behind := range []bool{false, true} {
 		t.Run(fmt.Sprintf("behind %v", behind), func(t *testing.T) {
+			t.Parallel()
 			primary := redistest.Start(t)
 			replica := redistest.StartReplica(t, primary)
 			relay := redistest.StartRelay(t, primary)
@@ -421,6 +423,7 @@ func TestTLS(t *testing.T) {
 
 // A write that fewer copies have than demanded is an error, although it was carried out.
 func TestMissingCopies(t *testing.T) {
+	t.Parallel()
 	primary := redistest.Start(t)
 	replica := redistest.StartReplica(t, primary)
 	o := options(t, primary.Addr)

@@ -1,6 +1,7 @@
 package valkey_test
 
 import (
+	"flag"
 	"strings"
 	"testing"
 	"time"
@@ -33,7 +34,17 @@ func open(t *testing.T, o valkey.Options) *valkey.Store {
 	return s
 }
 
+// TestMain lets more tests run at the same time than there are processors: those that are parallel
+// mostly wait.
+func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
+	m.Run()
+}
+
 func TestStore(t *testing.T) {
+	t.Parallel()
 	sharedtest.Run(t, func(t *testing.T, test func(*testing.T, sharedtest.Replicas)) {
 		t.Parallel()
 		server := redistest.Start(t)
@@ -47,6 +58,7 @@ func TestStore(t *testing.T) {
 
 // The same, with a replica that must have each value.
 func TestStoreWithCopies(t *testing.T) {
+	t.Parallel()
 	sharedtest.Run(t, func(t *testing.T, test func(*testing.T, sharedtest.Replicas)) {
 		t.Parallel()
 		server := redistest.Start(t)

@@ -35,7 +35,8 @@ type failureTest struct {
 	replicas int      // of the server
 	isAlone  bool     // only replica 0 cannot reach the server
 	// the failure breaks connections, or replicas of the server have to be there first: until then,
-	// calls are denied, as if the server were away
+	// calls are denied, as if the server were away. With a short timeout, this may happen at any
+	// time on a busy machine.
 	isDelayed bool
 	begin     func(t *testing.T, f *fleet)
 	end       func(t *testing.T, f *fleet)
@@ -76,7 +77,8 @@ const (
 	notInOthers      = "the stop is in force in this replica, and not yet in the others"
 )
 
-// shortTimeout is shorter than the time in which policies must decide.
+// shortTimeout is shorter than the time in which policies must decide. A failure with it has
+// isDelayed.
 const shortTimeout = "600ms"
 
 // storeUser is the user of the server in failures that concern it.
@@ -154,10 +156,11 @@ func failureTests() []failureTest {
 			begin: func(t *testing.T, f *fleet) { f.relay.Refuse(t) },
 			end:   func(t *testing.T, f *fleet) { f.relay.Switch(t, f.server) },
 		}, "connection refused"),
-		away(failureTest{name: "it never answers", timeout: shortTimeout,
+		away(failureTest{name: "it never answers", timeout: shortTimeout, isDelayed: true,
 			begin: func(t *testing.T, f *fleet) { f.relay.Silence(t, true) }, end: heal},
 			"shared state is not available"),
 		away(failureTest{name: "it answers after the timeout", timeout: shortTimeout,
+			isDelayed: true,
 			begin: func(t *testing.T, f *fleet) { f.relay.Delay(t, 3*time.Second) }, end: heal},
 			"shared state is not available"),
 		good(failureTest{name: "it answers slowly, within the timeout",
@@ -182,8 +185,8 @@ func failureTests() []failureTest {
 			begin: func(t *testing.T, f *fleet) { f.promote(t) }}),
 		failedOver,
 		away(failureTest{name: "one replica cannot reach it", isAlone: true,
-			timeout: shortTimeout,
-			begin:   func(t *testing.T, f *fleet) { f.relay.Silence(t, true) }, end: heal},
+			timeout: shortTimeout, isDelayed: true,
+			begin: func(t *testing.T, f *fleet) { f.relay.Silence(t, true) }, end: heal},
 			"shared state is not available"),
 	}
 }
@@ -193,6 +196,7 @@ func failureTests() []failureTest {
 // no stop that was acknowledged is missed.
 func TestFailures(t *testing.T) {
 	harness.Long(t, "waits until stops are not known")
+	t.Parallel()
 	const atOnce = 7 // failures; they mostly wait
 	var running sync.WaitGroup
 	free := make(chan struct{}, atOnce)

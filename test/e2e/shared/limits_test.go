@@ -136,11 +136,20 @@ func TestReplicasShareRates(t *testing.T) {
 // A call that is open at one replica counts at the others, until it ends, or until its time is over
 // because its replica was killed.
 func TestReplicasShareOpenCalls(t *testing.T) {
-	_, all := startLimited(t, 3, `{ per = "server", concurrent = 1 }`, `timeout = "3s"`)
+	t.Parallel()
+	_, all := startLimited(t, 3, `{ per = "server", concurrent = 1 }`, `timeout = "5s"`)
 	waiting := all[0].Client("2025-11-25")
+	var clients []*mcptest.Client
+	for _, g := range all[1:] { // starts the server, so that the next call takes no time
+		c := modern(t, g)
+		if m := callTool(t, c, "self"); m.Error != nil {
+			t.Fatalf("before the open call, a call got %s", m.Raw)
+		}
+		clients = append(clients, c)
+	}
 	harness.StartWaitingCall(t, waiting, "box", "7", "tag")
-	for _, g := range all[1:] {
-		if m := callTool(t, modern(t, g), "echo"); !harness.IsDenied(m) {
+	for i, g := range all[1:] {
+		if m := callTool(t, clients[i], "echo"); !harness.IsDenied(m) {
 			t.Errorf("while a call is open at another replica, a call got %s", m.Raw)
 		}
 		g.WantRecords("to_server request tools/call box echo deny")
@@ -150,8 +159,7 @@ func TestReplicasShareOpenCalls(t *testing.T) {
 	all[0].Cmd.Process.Kill()
 	<-all[0].Exited
 	all[0].KillChildren()
-	for i, g := range all[1:] {
-		c := modern(t, g)
+	for i, c := range clients {
 		eventually(t, fmt.Sprintf("replica %d admits a call", i+1), func() bool {
 			return callTool(t, c, "echo").Error == nil
 		})

@@ -116,6 +116,7 @@ func TestUnsuitableServerIsRefused(t *testing.T) {
 
 // While the server is away, /readyz fails, so that a load balancer sends clients to others.
 func TestReadyzFailsWhileTheServerIsAway(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	table, address := admin(t)
 	g := harness.StartHTTP(t, sharedTable(server.Addr, `timeout = "5s"`)+table+

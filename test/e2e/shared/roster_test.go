@@ -84,6 +84,7 @@ func TestReplicasMeetInTheSharedState(t *testing.T) {
 // A replica that describes itself differently while it runs is noticed, and so is that it no longer
 // differs.
 func TestDriftIsNoticedAfterAReload(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	dir := t.TempDir()
 	if err := clustertest.WriteCertificates(dir); err != nil {

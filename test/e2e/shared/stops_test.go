@@ -130,6 +130,7 @@ func TestStopReachesEveryReplica(t *testing.T) {
 // when the server loses what it knows.
 func TestStopsWithoutTheServer(t *testing.T) {
 	harness.Long(t, "waits until stops are not known")
+	t.Parallel()
 	server := redistest.Start(t)
 	all := startReplicas(t, 2, sharedTable(server.Addr, `timeout = "2s"`))
 	wantRefusals(t, all, "")

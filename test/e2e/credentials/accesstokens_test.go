@@ -126,12 +126,14 @@ func TestAccessTokensOfAProvider(t *testing.T) {
 
 // TestExpiredAccessTokensOfAProvider waits until a token has expired.
 func TestExpiredAccessTokensOfAProvider(t *testing.T) {
+	t.Parallel()
 	for _, at := range authorizationServers {
 		for _, kind := range []struct{ name, env, settings, reason string }{
 			{"JWT", "JWTS=1", "", "the token expired at"},
 			{"opaque", "JWTS=", introspected, "the issuer does not accept the token"},
 		} {
 			t.Run(string(at)+", "+kind.name, func(t *testing.T) {
+				t.Parallel()
 				p := at.start(t, 1, 3600, kind.env)
 				g := listenerFor(t, p, kind.settings)
 				token := p.accessToken("ann")

@@ -10,12 +10,14 @@ import (
 // TestUserLogsInOnAnotherDevice logs in with a code at a certified authorization server, while
 // gatekit runs.
 func TestUserLogsInOnAnotherDevice(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		at       authorizationServer
 		settings string
 	}{{oidcProvider, preRegistered}, {oidcProvider, "register = true"},
 		{zitadelOIDC, preRegistered}} {
 		t.Run(string(tt.at)+", "+tt.settings, func(t *testing.T) {
+			t.Parallel()
 			a := tt.at.start(t, 3600, 3600)
 			p := protectedBy(t, a, false)
 			g := start(t, oauth(p, pinned(a), tt.settings)+harness.ScriptedServer("other"))

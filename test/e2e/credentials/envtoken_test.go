@@ -159,26 +159,38 @@ func TestProgramsGetTheTokensOfTheirUsers(t *testing.T) {
 // TestProgramGetsANewTokenBeforeTheOldOneExpires has tokens that expire soon. The process ends
 // before, and the next call gets one with another token.
 func TestProgramGetsANewTokenBeforeTheOldOneExpires(t *testing.T) {
+	t.Parallel()
 	for _, server := range harness.Revisions {
 		t.Run(server, func(t *testing.T) {
-			a := startProvider(t, 4)
-			p := protectedBy(t, a, false)
-			g := start(t, oauth(p, pinned(a), preRegistered)+withToken(server))
-			a.logIn(t, g.Dir, "ann", "box")
-			c := connect(t, g, harness.Revisions[0])
-			harness.Handshake(t, c)
-			first := processOf(t, c)
-			wantEnded(t, g, 1)
-			next := processOf(t, c)
-			if next.pid == first.pid || next.token == first.token {
-				t.Errorf("got the process %d again", first.pid)
-			}
-			wantProcess(t, a, p, g, next, "ann")
-			if got := actions(g); got["login"] != 1 || got["refreshed"] == 0 {
-				t.Errorf("got the events %v, want a login and a refresh", got)
-			}
+			t.Parallel()
+			withShortTokens(t, func(seconds int) bool { return getNewToken(t, server, seconds) })
 		})
 	}
+}
+
+// getNewToken is TestProgramGetsANewTokenBeforeTheOldOneExpires with tokens that are valid for some
+// seconds. It returns false if the first process got no token of the login, because it had expired.
+func getNewToken(t *testing.T, server string, seconds int) (inTime bool) {
+	a := startProvider(t, seconds)
+	p := protectedBy(t, a, false)
+	g := start(t, oauth(p, pinned(a), preRegistered)+withToken(server))
+	a.logIn(t, g.Dir, "ann", "box")
+	c := connect(t, g, harness.Revisions[0])
+	harness.Handshake(t, c)
+	first := processOf(t, c)
+	if actions(g)["refreshed"] != 0 {
+		return false
+	}
+	wantEnded(t, g, 1)
+	next := processOf(t, c)
+	if next.pid == first.pid || next.token == first.token {
+		t.Errorf("got the process %d again", first.pid)
+	}
+	wantProcess(t, a, p, g, next, "ann")
+	if got := actions(g); got["login"] != 1 || got["refreshed"] == 0 {
+		t.Errorf("got the events %v, want a login and a refresh", got)
+	}
+	return true
 }
 
 // TestChangedServerEndsTheProcessesWithItsTokens changes the settings of the server whose token a

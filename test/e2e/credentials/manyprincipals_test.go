@@ -16,6 +16,7 @@ import (
 // tokens expire all the time. It is short and small; with the variable GATEKIT_SOAK=10m, it has 64
 // principals, tokens of 20 s, and takes 10 minutes at each authorization server.
 func TestManyPrincipalsWithShortTokens(t *testing.T) {
+	t.Parallel()
 	principals, seconds, length := 6, 5, 12*time.Second
 	if soak := os.Getenv("GATEKIT_SOAK"); soak != "" {
 		var err error
@@ -26,6 +27,7 @@ func TestManyPrincipalsWithShortTokens(t *testing.T) {
 	}
 	for _, at := range authorizationServers {
 		t.Run(string(at), func(t *testing.T) {
+			t.Parallel()
 			callForSomeTime(t, at, principals, seconds, length)
 		})
 	}

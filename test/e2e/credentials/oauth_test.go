@@ -287,9 +287,11 @@ func TestLoginNeedsAPrincipalThatExists(t *testing.T) {
 }
 
 func TestManyCallsWithAnExpiredTokenRefreshOnce(t *testing.T) {
+	t.Parallel()
 	for _, at := range authorizationServers {
 		for _, revision := range harness.Revisions {
 			t.Run(string(at)+", "+revision, func(t *testing.T) {
+				t.Parallel()
 				a := at.start(t, 2, 3600)
 				p := protectedBy(t, a, false)
 				g := start(t, oauth(p, pinned(a), preRegistered)+harness.ScriptedServer("other"))

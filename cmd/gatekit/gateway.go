@@ -52,6 +52,7 @@ type gateway struct {
 	replica     *cluster.Replica // nil when there is no [cluster]
 	shared      *valkey.Store    // nil when there is no [shared]
 	sharedLost  atomic.Int64     // when the last recorded loss of shared state was
+	epoch       *epochKeeper     // nil when there is no [shared]
 	sharedStops *sharedStops     // nil when there is no [shared]
 	// what operators have allowed at any replica; nil when there is no [shared]
 	sharedAllowances *allowances.Shared
@@ -152,6 +153,7 @@ func (g *gateway) components() []component {
 			&funcComponent{g.makeSinks, r.closeSinks},
 			&funcComponent{g.openAuditLog, r.closeAuditLog},
 			&funcComponent{g.openShared, g.closeShared},
+			&funcComponent{g.openEpochKeeper, g.closeEpochKeeper},
 			&funcComponent{g.openHost, g.closeHost},
 			&funcComponent{nil, g.closeWorkers},
 		},

@@ -26,7 +26,7 @@ func sharedOptions(c *config.Config) (valkey.Options, error) {
 	o := valkey.Options{Address: address, User: s.User, Password: string(s.Password),
 		Database: database, Ring: ring, Prefix: s.Prefix, Copies: s.Copies, Timeout: s.Timeout,
 		Durable: c.HasLogins()}
-	if encrypted {
+	if o.Epoch, err = readEpoch(c); err == nil && encrypted {
 		o.TLS, err = s.TLS().Load()
 	}
 	return o, err
@@ -70,6 +70,9 @@ func (g *gateway) openShared(ctx context.Context) error {
 	}
 	if lost := g.shared.Lost(); !lost.IsZero() {
 		g.log.Warn("shared state was lost before this start", "at", lost)
+	}
+	if was := o.Epoch.ID; was != "" && was != g.shared.Epoch().ID {
+		g.recordLost(fmt.Errorf("%w while this replica did not run", shared.ErrLost))
 	}
 	return nil
 }
@@ -121,15 +124,18 @@ func sharedApprovals(c *config.Config, state shared.Values) *policies.Approvals 
 	return &policies.Approvals{Shared: state, Servers: serverIdentities(c)}
 }
 
-// observeShared measures a call of the store. It records when shared state was lost, once for each
-// loss.
+// observeShared measures a call of the store.
 func (g *gateway) observeShared(method string, took time.Duration, err error) {
 	if t := g.recording.telemetry; t != nil {
 		t.SharedCall(method, took, err)
 	}
-	if !errors.Is(err, shared.ErrLost) {
-		return
+	if errors.Is(err, shared.ErrLost) {
+		g.recordLost(err)
 	}
+}
+
+// recordLost logs and records that shared state was lost, once for each loss.
+func (g *gateway) recordLost(err error) {
 	lost := g.shared.Lost().UnixNano()
 	if g.sharedLost.Swap(lost) == lost {
 		return

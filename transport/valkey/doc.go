@@ -11,7 +11,9 @@
 // one, or the number is smaller than one that the replica has seen, the server has lost something:
 // it was emptied, started without its data, restored from a backup, or a copy took over that did
 // not have the last changes. The replica that notices it begins a new epoch, which says when
-// something was lost. All others notice the new id with their next call.
+// something was lost. All others notice the new id with their next call. A replica that starts
+// knows what its last process knew, if that was kept ([Options]), so that a loss is noticed also if
+// no replica ran meanwhile.
 //
 // # What the server must be
 //

@@ -652,3 +652,46 @@ func TestServerLearnsNothing(t *testing.T) {
 		t.Errorf("%d files with %d bytes (%v) were searched", files, size, err)
 	}
 }
+
+// TestLossWhileNoReplicaRan restarts all replicas of a server that has lost something meanwhile.
+func TestLossWhileNoReplicaRan(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		lose     func(t *testing.T, server *redistest.Server)
+		keeps    bool // whether the replicas keep what they know
+		wantLost bool
+	}{
+		{"nothing is lost", func(*testing.T, *redistest.Server) {}, true, false},
+		{"it was emptied", func(t *testing.T, server *redistest.Server) {
+			server.Do(t, "FLUSHALL")
+		}, true, true},
+		{"it has an older state", func(t *testing.T, server *redistest.Server) {
+			server.Do(t, "HINCRBY", "gatekit:test:epoch", "generation", "-1")
+		}, true, true},
+		{"it was emptied, and nobody knows", func(t *testing.T, server *redistest.Server) {
+			server.Do(t, "FLUSHALL")
+		}, false, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			server := redistest.Start(t)
+			o := options(t, server.Addr)
+			first := open(t, o)
+			swap(t, first, aKey, 0, "x")
+			if tt.keeps {
+				o.Epoch = first.Epoch()
+			}
+			first.Close()
+			tt.lose(t, server)
+			for i := range 2 {
+				s := open(t, o)
+				if isLost := !s.Lost().IsZero(); isLost != tt.wantLost {
+					t.Errorf("replica %d: a loss was noticed: %t, want %t", i, isLost, tt.wantLost)
+				}
+				// The loss was noticed already: calls work.
+				if _, err := s.List(t.Context(), "k", 0); err != nil {
+					t.Errorf("replica %d: the first call has the error %v", i, err)
+				}
+			}
+		})
+	}
+}

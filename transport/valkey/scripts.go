@@ -61,10 +61,10 @@ func newScripts() scripts {
 }
 
 // beginScript returns the id, when something was lost (0: never), the time, and the generation.
-// ARGV[1] is the id that the replica knows, or ” if it has just started. ARGV[2] is the largest
-// generation that it has seen. ARGV[3] is a new id. A replica that knows another id has noticed a
-// loss. If the present epoch does not say so, it was begun by a replica that has just started and
-// knew nothing of it; then a new one begins.
+// ARGV[1] is the id that the replica knows, or ” if it has just started and kept nothing. ARGV[2]
+// is the largest generation that it has seen. ARGV[3] is a new id. A replica that knows another id
+// has noticed a loss. If the present epoch does not say so, it was begun by a replica that has just
+// started and knew nothing of it; then a new one begins.
 const beginScript = `
 local epoch = redis.call('HMGET', KEYS[1], 'id', 'lost', 'generation')
 local known, seen = ARGV[1], tonumber(ARGV[2])

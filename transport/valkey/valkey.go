@@ -35,9 +35,19 @@ type Options struct {
 	Timeout time.Duration
 	// Durable demands a server that still has the state after a restart.
 	Durable bool
+	// Epoch was returned last by Store.Epoch in an earlier process of this replica. With it, Open
+	// notices what the server has lost while no replica ran. The zero Epoch means that nothing is
+	// known.
+	Epoch Epoch
 	// Observe, if not nil, is told of each call: the name of the method, how long it took, and its
 	// error. ErrChanged and ErrFull are results, and no errors.
 	Observe func(method string, took time.Duration, err error)
+}
+
+// Epoch tells two states of the server apart: the one before and the one after a loss.
+type Epoch struct {
+	ID         string `json:"id"`
+	Generation uint64 `json:"generation"` // the largest one that was seen
 }
 
 // DefaultTimeout bounds a call if Options has no other time.
@@ -81,7 +91,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, err
 	}
 	if err = s.Check(ctx); err == nil {
-		err = s.findEpoch(ctx, "")
+		err = s.findEpoch(ctx, o.Epoch.ID)
 	}
 	if err != nil {
 		s.Close()
@@ -93,7 +103,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 // newStore returns a store that is connected, and does not know the epoch.
 func newStore(o Options) (*Store, error) {
 	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
-	s := &Store{o: o, scripts: newScripts()}
+	s := &Store{o: o, scripts: newScripts(), epoch: o.Epoch.ID, seen: o.Epoch.Generation}
 	var err error
 	if s.client, err = s.connect(); err != nil {
 		return nil, s.unavailable(err)
@@ -163,6 +173,14 @@ func (s *Store) sawGeneration(epoch string, generation uint64) {
 	if s.epoch == epoch {
 		s.seen = max(s.seen, generation)
 	}
+}
+
+// Epoch returns what the replica knows of the state of the server. A caller that keeps it for the
+// next process must do so before that starts.
+func (s *Store) Epoch() Epoch {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return Epoch{s.epoch, s.seen}
 }
 
 // Lost implements shared.Store.

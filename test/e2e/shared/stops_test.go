@@ -256,3 +256,37 @@ func TestStopsStayWhenAPolicyNoticesALoss(t *testing.T) {
 		}
 	}
 }
+
+// A stop stays in force if all replicas restart, and the server has lost what it knew meanwhile.
+func TestStopOutlivesTheServerAndAllReplicas(t *testing.T) {
+	server := redistest.Start(t)
+	config := sharedTable(server.Addr, `timeout = "5s"`)
+	all := startReplicas(t, 2, config)
+	if output, ok := all[0].gatekit("stop", "--reason", "an incident"); !ok {
+		t.Fatal(output)
+	}
+	wantRefusals(t, all, byOperator)
+	for _, r := range all {
+		r.client.Close()
+		r.Stop()
+	}
+	server.Do(t, "FLUSHALL")
+	for i, r := range all {
+		all[i] = startReplica(t, r.Dir, r.state, config)
+		if got := all[i].refusal(); !strings.Contains(got, byOperator) {
+			t.Errorf("replica %d answers the first call after the loss with %q", i, got)
+		}
+		if _, resumed := all[i].stopRecords(); resumed != 0 {
+			t.Errorf("replica %d has recorded the end of a stop that nobody has ended", i)
+		}
+		if !slices.ContainsFunc(all[i].Records(), func(r harness.Record) bool {
+			return r.Action == "lost"
+		}) {
+			t.Errorf("replica %d has not recorded the loss", i)
+		}
+	}
+	if output, ok := all[0].gatekit("resume"); !ok {
+		t.Fatal(output)
+	}
+	wantRefusals(t, all, "")
+}

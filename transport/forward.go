@@ -57,18 +57,30 @@ func (s *HTTPServer) refuseForward(w http.ResponseWriter, r *http.Request,
 	s.refuseWith(w, r, refusal)
 }
 
-// deadlineWriter gives each write of a forwarded answer its own deadline.
+// deadlineWriter gives each write of a forwarded answer its own deadline. The deadline of an
+// earlier answer on the same connection may be over.
 type deadlineWriter struct {
 	http.ResponseWriter
 	timeout time.Duration
 }
 
 func (w *deadlineWriter) Write(b []byte) (int, error) {
-	http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(w.timeout))
+	w.begin()
 	return w.ResponseWriter.Write(b)
 }
 
-// Unwrap lets a http.ResponseController flush the answer.
+// FlushError flushes the answer, for a http.ResponseController.
+func (w *deadlineWriter) FlushError() error {
+	w.begin()
+	return http.NewResponseController(w.ResponseWriter).Flush()
+}
+
+// begin sets the deadline of the next write.
+func (w *deadlineWriter) begin() {
+	http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(w.timeout))
+}
+
+// Unwrap is for a http.ResponseController.
 func (w *deadlineWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // ServeForwarded serves a request that another replica forwards. That replica has checked the

@@ -200,8 +200,8 @@ func (l *legacyHTTP) post(ctx context.Context, o Outgoing) error {
 	if err != nil {
 		return err
 	}
-	postCtx, end := untilWritten(ctx, write)
-	defer end()
+	postCtx, post := untilWritten(ctx, write)
+	defer post.end()
 	a, err := l.httpOf(o).Post(postCtx, l.header(), o.parts()...)
 	if err != nil {
 		return noResponse(l.name, err)

@@ -73,8 +73,8 @@ func (l *legacyHTTP) exchange(c *pendingCall, o Outgoing) (*mcp.Message, error) 
 	if err != nil {
 		return nil, err
 	}
-	postCtx, end := untilWritten(c.ctx, write)
-	defer end()
+	postCtx, post := untilWritten(c.ctx, write)
+	defer post.end()
 	a, err := l.httpOf(o).Post(postCtx, l.header(), o.parts()...)
 	if err != nil {
 		return nil, noResponse(l.name, err)

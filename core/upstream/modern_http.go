@@ -117,8 +117,8 @@ func (h *modernHTTP) exchange(c *pendingCall, o Outgoing,
 	if err != nil {
 		return nil, err
 	}
-	postCtx, end := untilWritten(c.ctx, write)
-	defer end()
+	postCtx, post := untilWritten(c.ctx, write)
+	defer post.end()
 	a, err := h.opts.httpOf(o.m, h.records.principal).Post(postCtx, header, o.parts()...)
 	if err != nil {
 		return nil, noResponse(name, err)
@@ -210,8 +210,8 @@ func (h *modernHTTP) notify(ctx context.Context, o Outgoing) error {
 	if err != nil {
 		return err
 	}
-	postCtx, end := untilWritten(ctx, write)
-	defer end()
+	postCtx, post := untilWritten(ctx, write)
+	defer post.end()
 	a, err := h.opts.httpOf(o.m, h.records.principal).Post(postCtx, header, o.parts()...)
 	if err != nil {
 		return noResponse(h.opts.Name, err)

@@ -327,8 +327,8 @@ func (p *prober) probeURL(ctx context.Context, who *identity.Principal) probeRes
 	if err != nil {
 		return probeResult{err: err}
 	}
-	postCtx, end := untilWritten(ctx, write)
-	defer end()
+	postCtx, post := untilWritten(ctx, write)
+	defer post.end()
 	response, err := o.httpFor(who).Post(postCtx, modernHeader(request.m, false),
 		request.parts()...)
 	switch {

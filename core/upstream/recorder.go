@@ -158,15 +158,27 @@ func (r recorder) beginWrite(ctx context.Context, o Outgoing) (Outgoing, stop.Wr
 	return o, write, nil
 }
 
-// untilWritten returns a context for a POST of the message of a write, and a function that must be
-// called after the POST. The write ends when the message has been written, not with the response.
-func untilWritten(ctx context.Context, write stop.Write) (context.Context, func()) {
-	end := sync.OnceFunc(write.End)
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		WroteRequest: func(info httptrace.WroteRequestInfo) {
-			if info.Err == nil { // otherwise net/http may write the message again
-				end()
-			}
-		},
-	}), end
+// postWrite is the write of a message by a POST. Every call posts its message, so a postWrite takes
+// one allocation, and not one for each function of it.
+type postWrite struct {
+	write stop.Write
+	once  sync.Once // ends write
+	trace httptrace.ClientTrace
 }
+
+// untilWritten returns a context for a POST of the message of a write. The caller must call end
+// after the POST. The write ends when the message has been written, not with the response.
+func untilWritten(ctx context.Context, write stop.Write) (context.Context, *postWrite) {
+	p := &postWrite{write: write}
+	p.trace.WroteRequest = p.wroteRequest
+	return httptrace.WithClientTrace(ctx, &p.trace), p
+}
+
+func (p *postWrite) wroteRequest(info httptrace.WroteRequestInfo) {
+	if info.Err == nil { // otherwise net/http may write the message again
+		p.end()
+	}
+}
+
+// end ends the write, if it has not ended yet.
+func (p *postWrite) end() { p.once.Do(p.write.End) }

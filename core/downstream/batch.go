@@ -70,19 +70,23 @@ func runAll(ctx context.Context, calls []Call) []pipeline.Passed {
 	return answers
 }
 
-// beginAll begins the write of all answers, and returns the answers to write. The caller calls end
-// when they are written.
-func beginAll(ctx context.Context, answers []pipeline.Passed) (begun []pipeline.Passed,
-	end func()) {
-	begun = make([]pipeline.Passed, len(answers))
-	writes := make([]stop.Write, len(answers))
-	for i, p := range answers {
-		begun[i], writes[i] = p.Begin(ctx)
+// begunWrites are writes that have begun together.
+type begunWrites []stop.Write
+
+// beginAll begins the write of all answers, and replaces each answer by the one to write. The
+// caller calls end when they are written.
+func beginAll(ctx context.Context, answers []pipeline.Passed) begunWrites {
+	writes := make(begunWrites, len(answers))
+	for i := range answers {
+		answers[i], writes[i] = answers[i].Begin(ctx)
 	}
-	return begun, func() {
-		for _, w := range writes {
-			w.End()
-		}
+	return writes
+}
+
+// end ends the writes.
+func (w begunWrites) end() {
+	for _, write := range w {
+		write.End()
 	}
 }
 
@@ -133,8 +137,9 @@ func (c *pipeConnection) handleBatch(ctx context.Context, b []byte) error {
 		// The requests stay in flight until the answers are written. So a client that does not read
 		// cannot send more and more requests.
 		defer releaseAll()
-		answers, end := beginAll(ctx, runAll(ctx, calls))
-		defer end()
+		answers := runAll(ctx, calls)
+		writes := beginAll(ctx, answers)
+		defer writes.end()
 		if answers := joinAnswers(answers); answers != nil {
 			return c.out.Write(ctx, answers)
 		}

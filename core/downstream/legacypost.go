@@ -107,8 +107,8 @@ func (p *legacyPost) writeWithoutStream(ctx context.Context) (done, written bool
 	case p.accept.prefersStream && !p.notRun: // a stream without the answer would be a lost call
 		return false, false
 	}
-	answers, end := beginAll(ctx, answers)
-	defer end()
+	writes := beginAll(ctx, answers)
+	defer writes.end()
 	var body [][]byte
 	var challenge http.Header
 	if p.batch {

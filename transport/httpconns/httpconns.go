@@ -262,7 +262,8 @@ func (c *conn) do(ctx context.Context, r Request) (response *http.Response, writ
 		size += len(part)
 	}
 	stop := context.AfterFunc(ctx, func() { c.stream.SetDeadline(time.Unix(1, 0)) })
-	var w write
+	b := &body{conn: c, stop: stop}
+	w := &b.write
 	if size <= maxSerialBody {
 		w.do(ctx, c, r, size)
 	} else {
@@ -284,8 +285,7 @@ func (c *conn) do(ctx context.Context, r Request) (response *http.Response, writ
 		}
 		return nil, w.n > 0, cmp.Or(w.err, err)
 	}
-	b := &body{conn: c, body: response.Body, stop: stop, write: &w,
-		reusable: !response.Close && response.StatusCode >= 200}
+	b.body, b.reusable = response.Body, !response.Close && response.StatusCode >= 200
 	if response.Body == http.NoBody {
 		b.end(true)
 	}
@@ -371,7 +371,7 @@ type body struct {
 	conn     *conn
 	body     io.Reader
 	stop     func() bool // ends the effect of the call's context, unless it has ended
-	write    *write
+	write    write
 	reusable bool // the server lets the connection be used again
 	ended    atomic.Bool
 }

@@ -22,6 +22,7 @@ import (
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
+	"gatekit/core/stop"
 	"gatekit/core/upstream"
 )
 
@@ -104,8 +105,11 @@ func newEndpoint(b *testing.B, o upstream.Options) *downstream.Endpoint {
 	}
 	o.Name = "s0"
 	up := upstream.New(o)
-	p, err := proxy.New(proxy.Options{Pipeline: pipeline.New(log, pipeline.Options{}),
-		Servers: []proxy.ServerConfig{{Name: o.Name, Upstream: up}}})
+	var stops stop.Gate
+	stops.Set(nil)
+	p, err := proxy.New(proxy.Options{
+		Pipeline: pipeline.New(log, pipeline.Options{Stops: &stops}),
+		Servers:  []proxy.ServerConfig{{Name: o.Name, Upstream: up}}})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"gatekit/core/downstream"
 	"gatekit/core/identity"
+	"gatekit/core/mcp"
 	"gatekit/transport/cluster"
 )
 
@@ -29,7 +30,7 @@ var _ Cluster = (*cluster.Replica)(nil)
 func (s *HTTPServer) forward(w http.ResponseWriter, r *http.Request, owner string, body []byte,
 	principal *identity.Principal) {
 	if err := s.tryForward(w, r, owner, body, principal); err != nil {
-		s.refuseForward(w, r, principal, err)
+		s.refuseForward(w, r, principal, "", err)
 	}
 }
 
@@ -40,12 +41,13 @@ func (s *HTTPServer) tryForward(w http.ResponseWriter, r *http.Request, owner st
 	return s.o.Cluster.Forward(to, r, owner, body, principal)
 }
 
-// refuseForward refuses a request for which Cluster.Forward has returned an error.
+// refuseForward refuses a request for which Cluster.Forward has returned an error. request is the
+// id of the JSON-RPC request, or "".
 func (s *HTTPServer) refuseForward(w http.ResponseWriter, r *http.Request,
-	principal *identity.Principal, err error) {
+	principal *identity.Principal, request mcp.ID, err error) {
 	refusal := Refusal{Status: http.StatusBadGateway, Reason: "the connection to the replica of " +
 		"this session broke; the request may have been run", Detail: err.Error(),
-		Principal: principal.ID()}
+		Principal: principal.ID(), Request: request}
 	switch {
 	case errors.Is(err, cluster.ErrGone):
 		refusal.Status, refusal.Reason = http.StatusNotFound, "no such session: send initialize"

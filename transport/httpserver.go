@@ -68,7 +68,7 @@ type HTTPServerOptions struct {
 	// RecordRefusal is required. It records a request that the HTTPServer refuses.
 	RecordRefusal func(ctx context.Context, r *http.Request, refusal Refusal)
 	// RefusalBody returns the body of the answer to a refused request. nil: the answer has none.
-	RefusalBody func(reason string) []byte
+	RefusalBody func(Refusal) []byte
 	Log         *slog.Logger // nil: nothing is logged
 
 	Limits HTTPServerLimits
@@ -81,6 +81,7 @@ type Refusal struct {
 	Reason    string // for the client
 	Detail    string // for the operator; "" if it is the reason
 	Principal string // ID of the principal, if the request was authenticated
+	Request   mcp.ID // id of the JSON-RPC request, if the body was parsed and has one request
 }
 
 // HTTPServerLimits bound the memory, connections and time that clients can use. The default of a
@@ -410,19 +411,19 @@ func (s *HTTPServer) serveEndpoint(w http.ResponseWriter, r *http.Request, from 
 	if from.forwarded != nil {
 		request.Via = from.forwarded.Via
 	} else if s.o.Cluster != nil {
-		request.Forward = func(id string) bool {
+		request.Forward = func(id string, body []byte, request mcp.ID) bool {
 			owner, isOther := s.o.Cluster.Owner(id)
 			if !isOther {
 				return false
 			}
 			reply.sent = true
-			err := s.tryForward(w, r, owner, request.Body, principal)
+			err := s.tryForward(w, r, owner, body, principal)
 			if errors.Is(err, cluster.ErrGone) && r.Header.Get(mcp.HeaderSessionID) == "" {
 				reply.sent = false
 				return false // the parked call exists no more, as if its ticket had expired
 			}
 			if err != nil {
-				s.refuseForward(w, r, principal, err)
+				s.refuseForward(w, r, principal, request, err)
 			}
 			return true
 		}
@@ -558,7 +559,7 @@ func (s *HTTPServer) refuseWith(w http.ResponseWriter, r *http.Request, refusal 
 	s.o.RecordRefusal(r.Context(), r, refusal)
 	var body []byte
 	if s.o.RefusalBody != nil {
-		body = s.o.RefusalBody(refusal.Reason)
+		body = s.o.RefusalBody(refusal)
 	}
 	s.write(w, refusal.Status, body)
 }

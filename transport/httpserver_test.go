@@ -139,7 +139,7 @@ func listen(t *testing.T, change func(*transport.HTTPServerOptions)) *runningSer
 			f.refusals = append(f.refusals, fmt.Sprint(refusal.Status, " ",
 				cmp.Or(refusal.Detail, refusal.Reason)))
 		},
-		RefusalBody: func(string) []byte { return []byte(`{"refused":true}`) },
+		RefusalBody: func(transport.Refusal) []byte { return []byte(`{"refused":true}`) },
 		Limits: transport.HTTPServerLimits{Message: 1 << 20, Shutdown: 100 * time.Millisecond,
 			MinIdle: 1},
 	}
@@ -837,7 +837,7 @@ func (nobody) Revoked(*identity.Principal) *auth.Refusal { return nil }
 func TestRequestsAreAuthenticated(t *testing.T) {
 	f := listen(t, func(o *transport.HTTPServerOptions) {
 		o.SSE, o.Authenticator = true, nobody{}
-		o.RefusalBody = func(reason string) []byte { return []byte(reason) }
+		o.RefusalBody = func(r transport.Refusal) []byte { return []byte(r.Reason) }
 	})
 	for _, tt := range []struct{ method, path string }{
 		{http.MethodPost, "/mcp"}, {http.MethodGet, "/mcp"}, {http.MethodDelete, "/mcp"},

@@ -336,8 +336,8 @@ func (g *gateway) listen(c *config.Config, a *auth.Authenticator,
 		RecordRefusal: func(ctx context.Context, r *http.Request, refusal transport.Refusal) {
 			g.recording.refusedRequest(ctx, r.RemoteAddr, refusal)
 		},
-		RefusalBody: func(reason string) []byte {
-			return mcp.NewError("", mcp.CodeInvalidRequest, reason, nil).Append(nil)
+		RefusalBody: func(r transport.Refusal) []byte {
+			return mcp.NewError(r.Request, mcp.CodeInvalidRequest, r.Reason, nil).Append(nil)
 		},
 	}
 	if a != nil { // an interface that holds a nil pointer is not nil

@@ -8,6 +8,7 @@ import (
 
 	"gatekit/core/conn"
 	"gatekit/core/identity"
+	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 )
 
@@ -24,15 +25,25 @@ type HTTPRequest struct {
 	Challenge  Challenge
 	// Via is the name of the replica that forwards the request; "" if the client sent it here.
 	Via string
-	// Forward sends the request to the replica that made id, which answers it, and returns true. If
-	// this replica made id, or no replica did, it returns false and does nothing. It does the same
-	// if the request has no session, and the replica that made id is gone. nil: there is no other
-	// replica.
-	Forward func(id string) bool
+	// Forward sends the request, with the body, to the replica that made id, which answers it, and
+	// returns true. If that replica cannot answer, the answer is an error for the JSON-RPC request
+	// with the id request; "" if the body has no single request. If this replica made id, or no
+	// replica did, Forward returns false and does nothing. It does the same if the request has no
+	// session, and the replica that made id is gone. nil: there is no other replica.
+	Forward func(id string, body []byte, request mcp.ID) bool
 }
 
-// forward is Forward of a request that may have none.
-func (r HTTPRequest) forward(id string) bool { return r.Forward != nil && r.Forward(id) }
+// forward is Forward of a request that may have none. m is the message of the request, or nil.
+func (r HTTPRequest) forward(id string, m *mcp.Message) bool {
+	if r.Forward == nil {
+		return false
+	}
+	request := mcp.ID("")
+	if m != nil && m.Kind == mcp.Request {
+		request = m.ID()
+	}
+	return r.Forward(id, r.Body, request)
+}
 
 // Challenge returns the headers of an answer with status 403 to a request that needs the scopes and
 // whose access token lacks some of them. A nil Challenge means that the client cannot get scopes.

@@ -128,7 +128,7 @@ func (e *Endpoint) findSession(ctx context.Context, r HTTPRequest, w Reply,
 			mcp.HeaderSessionID)
 	}
 	entry, ok, _ := e.legacySessions.acquire(id, nil)
-	if !ok && r.forward(id) {
+	if !ok && r.forward(id, m) {
 		return nil, false
 	}
 	if !ok {

@@ -68,7 +68,7 @@ func (e *Endpoint) postModern(ctx context.Context, r HTTPRequest, w Reply, m *mc
 		ctx, cancel = streamContext(ctx, r.StreamsEnd)
 		defer cancel()
 	}
-	if id := e.ownedElsewhere(m); id != "" && r.forward(id) {
+	if id := e.ownedElsewhere(m); id != "" && r.forward(id, m) {
 		return
 	}
 	s.serve(ctx, m, &modernReply{w: w, challenge: r.Challenge, id: m.ID(), accept: accept,

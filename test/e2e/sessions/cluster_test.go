@@ -131,7 +131,8 @@ func TestSessionOfADeadReplica(t *testing.T) {
 	}
 	defer answer.Body.Close()
 	body, _ := io.ReadAll(answer.Body)
-	if answer.StatusCode != http.StatusNotFound || !strings.Contains(string(body), "initialize") {
+	if answer.StatusCode != http.StatusNotFound || !strings.Contains(string(body), "initialize") ||
+		!strings.Contains(string(body), `"id":9,`) {
 		t.Errorf("got %s %s, want status 404 that asks for initialize", answer.Status, body)
 	}
 	other.WantReasons("the replica that made the id is gone")

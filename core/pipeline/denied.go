@@ -51,8 +51,9 @@ func (d *DeniedError) Error() string {
 
 func (d *DeniedError) Unwrap() error { return d.Err }
 
-// IsStop reports whether an operator has stopped the message. After the stop, it may pass.
-func (d *DeniedError) IsStop() bool { return d.stop != nil }
+// IsTemporary reports whether an equal message may pass later, with the same configuration: an
+// operator has stopped this one, a stage failed or was too late, or it could not be recorded.
+func (d *DeniedError) IsTemporary() bool { return d.stop != nil || d.Err != nil }
 
 // Response returns the answer for the client, with the given id, if the client's request or the
 // server's answer was denied. The answer is error -31000, a result with isError, or the answer of

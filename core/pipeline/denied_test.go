@@ -1,12 +1,14 @@
 package pipeline_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
 
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
+	"gatekit/core/stop"
 )
 
 const modernCall = `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"read","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}`
@@ -358,5 +360,36 @@ func TestMethodsOfPassed(t *testing.T) {
 	if got, err := zero.RewriteNames(nil); err != nil || got.Message() != nil {
 		t.Errorf("RewriteNames of the zero Passed: got %s, %v, want nothing", text(got.Message()),
 			err)
+	}
+}
+
+// After a temporary denial, an equal message may pass.
+func TestTemporaryDenials(t *testing.T) {
+	denies, allows := always(pipeline.Verdict{Reason: "no"}),
+		always(pipeline.Verdict{Action: pipeline.Allow})
+	fails := stage(func(context.Context, *mcp.Message) (pipeline.Verdict, error) {
+		return pipeline.Verdict{}, errors.New("broken")
+	})
+	stopped := new(stop.Gate)
+	stopped.Set([]stop.Stop{{Reason: "harm"}})
+	for _, tt := range []struct {
+		name     string
+		stage    stage
+		recorder pipeline.Recorder
+		stops    *stop.Gate
+		want     bool
+	}{
+		{"a stage denies", denies, &record{}, nil, false},
+		{"a stage fails", fails, &record{}, nil, true},
+		{"the recorder fails", allows, failingRecorder(), nil, true},
+		{"an operator has stopped it", allows, &record{}, stopped, true},
+	} {
+		p := pipeline.New(tt.recorder, pipeline.Options{Stops: tt.stops},
+			pipeline.StageConfig{Name: "guard", Stage: tt.stage})
+		_, err := p.Pass(t.Context(), call(t))
+		var denied *pipeline.DeniedError
+		if !errors.As(err, &denied) || denied.IsTemporary() != tt.want {
+			t.Errorf("%s: got %v, want a denial that is temporary: %v", tt.name, err, tt.want)
+		}
 	}
 }

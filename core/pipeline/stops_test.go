@@ -128,7 +128,7 @@ func TestStoppedBeforeTheFirstStage(t *testing.T) {
 	m := parsed(t, stoppedCall, mcp.ToServer)
 	_, err := p.Pass(t.Context(), m)
 	var denied *pipeline.DeniedError
-	if !errors.As(err, &denied) || !denied.IsStop() || denied.Stage != "stop" || asked {
+	if !errors.As(err, &denied) || denied.Stage != "stop" || asked {
 		t.Fatalf("got %v, asked the stage %v", err, asked)
 	}
 	got := string(denied.Response("5").Message().Append(nil))
@@ -139,7 +139,8 @@ func TestStoppedBeforeTheFirstStage(t *testing.T) {
 	if o := r.last(); o.Action != "deny" || o.Reason != "harm" || o.After != nil {
 		t.Errorf("the record is %+v", o)
 	}
-	if err := p.Consume(t.Context(), m, "drop", "x"); !errors.As(err, &denied) || !denied.IsStop() {
+	if err := p.Consume(t.Context(), m, "drop", "x"); !errors.As(err, &denied) ||
+		denied.Stage != "stop" {
 		t.Errorf("a message that Gatekit answers itself got %v", err)
 	}
 	m.Server = "other"
@@ -159,7 +160,7 @@ func TestStoppedDuringTheInspection(t *testing.T) {
 	gate = r.gate
 	_, err := p.Pass(t.Context(), parsed(t, stoppedCall, mcp.ToServer))
 	var denied *pipeline.DeniedError
-	if !errors.As(err, &denied) || !denied.IsStop() {
+	if !errors.As(err, &denied) || denied.Stage != "stop" {
 		t.Errorf("got %v, want the stop", err)
 	}
 	if o := r.last(); len(r.outcomes) != 1 || o.Action != "deny" || len(o.Steps) != 2 {
@@ -172,7 +173,7 @@ func TestDenyStopped(t *testing.T) {
 	err := p.DenyStopped(t.Context(), parsed(t, stoppedCall, mcp.ToServer),
 		&stop.Stop{By: "user id 7", Reason: "harm"})
 	var denied *pipeline.DeniedError
-	if !errors.As(err, &denied) || !denied.IsStop() || denied.RecordNumber != 1 {
+	if !errors.As(err, &denied) || denied.Stage != "stop" || denied.RecordNumber != 1 {
 		t.Fatalf("got %v, want a recorded stop", err)
 	}
 	if o := r.last(); o.Action != "deny" || o.Reason != "harm" || o.Before.Server != "files" {

@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -252,6 +253,70 @@ func TestDeniedInitializeIsNotRepeated(t *testing.T) {
 			t.Errorf("a call of the server bad: got %s, want error -31000", got)
 		}
 	})
+}
+
+// failingStage is a stage that may fail.
+type failingStage func(ctx context.Context, m *mcp.Message) (pipeline.Verdict, error)
+
+func (s failingStage) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, error) {
+	return s(ctx, m)
+}
+
+// A denial that came of a failure is not kept for the life of the session: initialize is repeated
+// until the stage has a verdict. A server whose answer was denied is opened anew, because it would
+// refuse another initialize.
+func TestInitializeIsRepeatedAfterAStageHadNoVerdict(t *testing.T) {
+	for _, tt := range []struct {
+		name       string
+		kind       mcp.Kind // of the message for which the stage has no verdict
+		isLate     bool     // the stage has no verdict in time; false: it fails
+		seen       int      // messages that the server saw
+		closed     int      // how often the server was closed before the session
+		wantRecord string
+	}{
+		{"late verdict about the request", mcp.Request, true, 2, 0,
+			"deny to_server request initialize bad"},
+		{"late verdict about the answer", mcp.Response, true, 3, 1,
+			"deny to_client response initialize bad"},
+		{"failed at the answer", mcp.Response, false, 3, 1,
+			"deny to_client response initialize bad"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				fails := true
+				unsteady := pipeline.StageConfig{Name: "unsteady", Timeout: time.Second,
+					Stage: failingStage(func(ctx context.Context, m *mcp.Message) (
+						pipeline.Verdict, error) {
+						if fails && m.Server == "bad" && m.Kind == tt.kind {
+							if !tt.isLate {
+								return pipeline.Verdict{}, errors.New("broken")
+							}
+							<-ctx.Done()
+						}
+						return pipeline.Verdict{Action: pipeline.Allow}, nil
+					})}
+				bad := serverAnswering(`{"capabilities":{"tools":{}}}`)
+				w := open(t, map[string]*fakeServer{"bad": bad,
+					"good": serverAnswering(`{"capabilities":{"tools":{}}}`)}, nil, unsteady)
+				w.call(t, "initialize", initializeParams)
+				if got := w.call(t, "tools/call", `{"name":"bad__x"}`); !strings.HasPrefix(got,
+					"!-31000") {
+					t.Errorf("without a verdict: a call got %s, want error -31000", got)
+				}
+				w.record.expect(t, tt.wantRecord)
+				fails = false
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if got := w.call(t, "tools/call", `{"name":"bad__x"}`); strings.HasPrefix(got, "!") {
+					t.Errorf("when the stage works again: a call got %s, want a result", got)
+				}
+				equal(t, "messages that the server bad saw", len(bad.seen()), tt.seen)
+				bad.mu.Lock()
+				defer bad.mu.Unlock()
+				equal(t, "closed", bad.closed, tt.closed)
+			})
+		})
+	}
 }
 
 func TestSlowServerAnnouncesOnlyItsLists(t *testing.T) {

@@ -267,7 +267,8 @@ func (srv *sessionServer) hasSkills() bool {
 
 // pendingInitialize returns the client's initialize if it must still be sent to the server. It
 // returns nil if the server has answered initialize with a result, if the server is closed, or if a
-// stage denied initialize. A stop of an operator ends some time, so initialize is repeated.
+// stage denied initialize. After a temporary denial, such as that of a stage without a verdict,
+// initialize is repeated.
 func (srv *sessionServer) pendingInitialize() *mcp.Message {
 	initialize := srv.session.clientInitialize()
 	srv.mu.Lock()
@@ -277,7 +278,7 @@ func (srv *sessionServer) pendingInitialize() *mcp.Message {
 		return nil
 	case phaseFailed:
 		var denied *pipeline.DeniedError
-		if errors.As(srv.state.failure, &denied) && !denied.IsStop() {
+		if errors.As(srv.state.failure, &denied) && !denied.IsTemporary() {
 			return nil
 		}
 	}
@@ -306,6 +307,10 @@ func (srv *sessionServer) initializeLate(ctx context.Context) {
 		if initialize == nil {
 			break
 		}
+		if err := srv.closeDenied(); err != nil {
+			srv.session.proxy.settings.Load().Log.Debug("closing a server failed", "server",
+				srv.name, "error", err)
+		}
 		call := &Call{session: srv.session, settings: srv.session.proxy.settings.Load(),
 			client: srv.session.feed, request: initialize}
 		if _, err := call.initializeServer(ctx, srv); err != nil {
@@ -322,6 +327,24 @@ func (srv *sessionServer) initializeLate(ctx context.Context) {
 	if late || !shown {
 		srv.session.announceListChanges(ctx, srv)
 	}
+}
+
+// closeDenied closes the server for this session if its answer to initialize was denied. The server
+// itself is initialized then, and may refuse another initialize. The next attempt opens it anew.
+func (srv *sessionServer) closeDenied() error {
+	srv.mu.Lock()
+	server := srv.server
+	var denied *pipeline.DeniedError
+	isDenied := server != nil && errors.As(srv.state.failure, &denied) && denied.Message != nil &&
+		denied.Message.Direction == mcp.ToClient
+	if isDenied {
+		srv.server = nil
+	}
+	srv.mu.Unlock()
+	if !isDenied {
+		return nil
+	}
+	return server.Close()
 }
 
 // useNewCredentials notes that the server may now accept or refuse requests that it treated

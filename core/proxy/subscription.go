@@ -317,7 +317,7 @@ func (sub *subscription) followOnce(ctx context.Context, srv *sessionServer,
 	call.noteInspected()
 	passed, err := set.Pipeline.Pass(ctx, m)
 	if denied := (*pipeline.DeniedError)(nil); errors.As(err, &denied) {
-		return denied.IsStop() // denied and recorded
+		return denied.IsTemporary() // denied and recorded
 	}
 	server, err := srv.openInitialized(ctx)
 	if err != nil {

@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -126,6 +127,28 @@ func TestSubscriptionOutlivesServer(t *testing.T) {
 			`notifications/tools/list_changed {"_meta":{"io.modelcontextprotocol/subscriptionId":1}}`}, "\n"))
 		leave()
 		equal(t, "the answer at the end", answerText(t, "1", <-done), "nothing")
+	})
+}
+
+func TestSubscriptionIsRepeatedAfterAStageHadNoVerdict(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fails := true
+		a := &fakeServer{answer: acknowledgeAndNotify()}
+		w := open(t, map[string]*fakeServer{"a": a}, nil, pipeline.StageConfig{Name: "unsteady",
+			Stage: failingStage(func(_ context.Context, m *mcp.Message) (pipeline.Verdict, error) {
+				if fails && m.Method == "subscriptions/listen" {
+					return pipeline.Verdict{}, errors.New("broken")
+				}
+				return pipeline.Verdict{Action: pipeline.Allow}, nil
+			})})
+		subscribe(t, w, `{"toolsListChanged":true}`)
+		equal(t, "messages that the server got while the stage failed", len(a.seen()), 0)
+		w.record.expect(t, "deny to_server request subscriptions/listen a")
+		fails = false
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		equal(t, "messages that the server got", len(a.seen()), 1)
+		w.session.Close()
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -131,12 +132,16 @@ func (g *Gatekit) CheckChain() {
 func (g *Gatekit) WantReasons(want ...string) {
 	g.T.Helper()
 	for _, w := range want {
-		found := false
+		found, reasons := false, ""
 		for _, r := range g.Records() {
 			found = found || strings.Contains(r.Reason, w)
+			if r.Reason != "" {
+				reasons += fmt.Sprintf("\n%s: %s", r, r.Reason)
+			}
 		}
 		if !found {
-			g.T.Errorf("the audit log has no record whose reason contains %q", w)
+			g.T.Errorf("the audit log has no record whose reason contains %q; the last reasons "+
+				"are:%s", w, reasons[max(0, len(reasons)-2000):])
 		}
 	}
 }

@@ -161,7 +161,7 @@ func failureTests() []failureTest {
 			"shared state is not available"),
 		away(failureTest{name: "it answers after the timeout", timeout: shortTimeout,
 			isDelayed: true,
-			begin: func(t *testing.T, f *fleet) { f.relay.Delay(t, 3*time.Second) }, end: heal},
+			begin:     func(t *testing.T, f *fleet) { f.relay.Delay(t, 3*time.Second) }, end: heal},
 			"shared state is not available"),
 		good(failureTest{name: "it answers slowly, within the timeout",
 			begin: func(t *testing.T, f *fleet) { f.relay.Delay(t, 20*time.Millisecond) },

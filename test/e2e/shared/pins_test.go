@@ -108,8 +108,14 @@ func TestReplicasTrustOneDefinition(t *testing.T) {
 	}
 	all[1].WantRecords("- - - box - pin", "to_client response tools/list box - hide",
 		"to_server request tools/call box echo deny")
-	all[1].WantReasons("approved at another replica: ", "not as approved: 1 text",
-		"not as approved: it has changed (text)")
+	all[1].WantReasons("approved at another replica: ", "not as approved: 1 text")
+	// After the list, the replica may have begun anew with what the other one approves. Then it is
+	// known that the tool was hidden, and not yet why.
+	if got := strings.Join(all[1].reasons("deny"), "\n"); got !=
+		"not as approved: it has changed (text)" &&
+		got != "the tool is hidden: the stage removed it from its list" {
+		t.Errorf("the call was denied because of %q", got)
+	}
 	wantListed(t, all[:1])
 	output := all[1].mustRun("pin", "approve", "box", "--yes")
 	if !strings.Contains(output, "approved: 1 definition") {

@@ -73,6 +73,8 @@ func TestPrincipalsGetOnlyTheirOwn(t *testing.T) {
 			if a, b := serverPID(t, ann, "here"), serverPID(t, bob, "here"); a == b {
 				t.Errorf("ann and bob use the same process, %d", a)
 			}
+			ann.Close() // so that gatekit does not wait for the open calls
+			bob.Close()
 			g.Stop()
 			calls := map[string]int{}
 			for _, r := range g.Records() {

@@ -81,6 +81,7 @@ func TestRevokedPrincipalLosesWhatItHas(t *testing.T) {
 				!strings.Contains(out, "is not revoked") {
 				t.Errorf("a second removal prints %s, %v", out, err)
 			}
+			bob.Close() // so that gatekit does not wait for the open call
 			g.Stop()
 			var events []string
 			for _, r := range g.Records() {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"os"
@@ -19,6 +20,15 @@ import (
 	"gatekit/audit/sink"
 	"gatekit/core/pipeline"
 )
+
+// TestMain lets more tests run at the same time than there are processors: those that are parallel
+// mostly wait.
+func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		panic(err)
+	}
+	m.Run()
+}
 
 // testLog holds a real audit log, and the log lines of the sinks that read the audit log.
 type testLog struct {

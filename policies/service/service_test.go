@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/pem"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -26,8 +27,12 @@ import (
 )
 
 // TestMain ignores the goroutines that two OPA plugins leak. Each of these plugins leaves a
-// goroutine when the service never accepts its data.
+// goroutine when the service never accepts its data. More tests run at the same time than there are
+// processors: those that are parallel mostly wait.
 func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		panic(err)
+	}
 	const opa = "github.com/open-policy-agent/opa/v1/plugins/"
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(opa+"status.(*Plugin).Stop.func1"),
 		goleak.IgnoreAnyFunction(opa+"logs.(*Plugin).flushDecisions.func1"))

@@ -10,7 +10,9 @@
 package harness
 
 import (
+	"flag"
 	"os"
+	"strconv"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -24,6 +26,15 @@ func Long(t testing.TB, reason string) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("left out by -short: " + reason)
+	}
+}
+
+// Parallel lets n parallel tests of the package run at the same time. Without it, as many run as
+// there are processors. It is for packages whose parallel tests mostly wait. TestMain calls it
+// before Main. The flag -parallel of go test stands over it.
+func Parallel(n int) {
+	if err := flag.Set("test.parallel", strconv.Itoa(n)); err != nil {
+		panic(err)
 	}
 }
 

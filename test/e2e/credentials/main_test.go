@@ -3,17 +3,12 @@
 package credentials
 
 import (
-	"flag"
 	"testing"
 
 	"gatekit/test/harness"
 )
 
-// TestMain lets more tests run at the same time than there are processors: those that are parallel
-// mostly wait.
 func TestMain(m *testing.M) {
-	if err := flag.Set("test.parallel", "4"); err != nil {
-		panic(err)
-	}
+	harness.Parallel(4)
 	harness.Main(m)
 }

@@ -355,6 +355,7 @@ func withTimeout(server, timeout string) string {
 
 func TestCallTimesOutWhenServerDoesNotAnswer(t *testing.T) {
 	harness.Long(t, "waits for timeouts")
+	t.Parallel()
 	harness.EachTransport(t, withTimeout(harness.ScriptedServer("box"), "4s"),
 		"2025-11-25", func(t *testing.T, g *harness.Gatekit, c *mcptest.Client) {
 			harness.Handshake(t, c)

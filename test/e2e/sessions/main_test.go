@@ -19,5 +19,6 @@ func TestMain(m *testing.M) {
 			func() { os.Exit(3) })
 		return
 	}
+	harness.Parallel(4)
 	harness.Main(m)
 }

@@ -1,6 +1,7 @@
 package transport_test
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -66,5 +67,29 @@ func TestForwardedStreamHasItsOwnDeadline(t *testing.T) {
 	if w.Code != http.StatusOK || w.Body.String() != "data: 1\n\n" || len(f.refused()) > 0 {
 		t.Errorf("got status %d and %q, and the refusals %q; want a stream", w.Code, w.Body,
 			f.refused())
+	}
+}
+
+// TestRequestThatIsEndedHasNoAnswer ends the requests of a principal. An empty answer with status
+// 200 would look as if the call had succeeded.
+func TestRequestThatIsEndedHasNoAnswer(t *testing.T) {
+	f := listen(t, func(o *transport.HTTPServerOptions) { o.Authenticator = userHeader{func() {}} })
+	r, err := http.NewRequest(http.MethodPost, "http://"+f.addr+"/mcp",
+		strings.NewReader("wait:"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("X-Test-User", "ann")
+	go func() {
+		<-f.endpoint.opened
+		f.HTTPServer.EndPrincipal("token:ann")
+	}()
+	answer, err := http.DefaultClient.Do(r)
+	if err == nil {
+		answer.Body.Close()
+		t.Errorf("got %s, want a connection that breaks", answer.Status)
+	} else if !errors.Is(err, io.EOF) {
+		t.Error(err)
 	}
 }

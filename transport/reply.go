@@ -99,13 +99,19 @@ func (p *reply) Stream(header http.Header) (downstream.Stream, error) {
 	return s, s.write(nil)
 }
 
-// end is called when the handler returns. After end, nothing uses the connection.
+// end is called when the handler returns. After end, nothing uses the connection. If the request
+// was ended before it had an answer, end panics with http.ErrAbortHandler: net/http would send an
+// empty answer with status 200, which looks as if the call had succeeded.
 func (p *reply) end() {
 	if p.stream != nil {
 		p.stream.Close()
 		p.server.streams.Add(-1)
 	}
-	if !p.sent && p.r.Context().Err() == nil {
+	switch {
+	case p.sent:
+	case p.r.Context().Err() != nil: // the client has left, was revoked, or the server stops
+		panic(http.ErrAbortHandler)
+	default:
 		p.server.log.Error("request left without an answer", "method", p.r.Method,
 			"path", p.r.URL.Path)
 		p.server.write(p.w, http.StatusInternalServerError)

@@ -174,5 +174,6 @@ func (s *HTTPServer) serveMessages(w http.ResponseWriter, r *http.Request, from 
 		s.refuse(w, r, http.StatusNotFound, "there is no such session")
 	case <-r.Context().Done():
 		release()
+		panic(http.ErrAbortHandler) // the message was not taken: see reply.end
 	}
 }

@@ -28,7 +28,8 @@ var (
 // Forward sends a client's request to the replica at owner, which Owner returned, and copies the
 // answer to w as it arrives. body is the whole body, and p is who sends the request. If the client
 // has got no answer, Forward returns ErrGone, ErrUnreachable or ErrLost. It panics with
-// http.ErrAbortHandler if the answer breaks off.
+// http.ErrAbortHandler if the answer breaks off, or if the context of the request ends before the
+// answer begins: the client has left, was revoked, or this replica stops.
 func (r *Replica) Forward(w http.ResponseWriter, req *http.Request, owner string, body []byte,
 	p *identity.Principal) error {
 	about := r.about(owner)
@@ -44,11 +45,11 @@ func (r *Replica) Forward(w http.ResponseWriter, req *http.Request, owner string
 	answer, err := r.send(req, owner, httpconns.Request{Of: req, Target: req.URL.RequestURI(),
 		Host: owner, Header: header, Body: [][]byte{body}})
 	switch {
-	case req.Context().Err() != nil: // a client that has left needs no answer
+	case req.Context().Err() != nil:
 		if err == nil {
 			answer.Body.Close()
 		}
-		return nil
+		panic(http.ErrAbortHandler)
 	case err != nil:
 		return errors.Join(kindOf(err), err)
 	}

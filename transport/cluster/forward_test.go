@@ -170,6 +170,32 @@ func TestAnswerThatBreaksOff(t *testing.T) {
 	}
 }
 
+// TestRequestThatIsEndedHasNoAnswer ends a request that the owner has begun. The client must not
+// get an empty answer with status 200.
+func TestRequestThatIsEndedHasNoAnswer(t *testing.T) {
+	begun := make(chan struct{})
+	owner, other := startOwner(t, func(_ http.ResponseWriter, r *http.Request) {
+		close(begun)
+		<-r.Context().Done()
+	})
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithCancel(r.Context())
+		go func() {
+			<-begun
+			cancel()
+		}()
+		if err := other.Forward(w, r.WithContext(ctx), owner.o.Advertise, nil, nil); err != nil {
+			t.Error(err)
+		}
+	}))
+	defer s.Close()
+	answer, err := http.Get(s.URL)
+	if err == nil {
+		answer.Body.Close()
+		t.Errorf("got %s, want a connection that breaks", answer.Status)
+	}
+}
+
 // TestBrokenConnectionIsLost breaks a connection that was used before, after the owner has begun a
 // request. The request must not be run again.
 func TestBrokenConnectionIsLost(t *testing.T) {

@@ -56,7 +56,12 @@ func TestSharedRoundsAreUsedOnce(t *testing.T) {
 					"they may have been used", replica, ok, err)
 			}
 		}
-		time.Sleep(time.Second)
+		ahead := made.Add(clockSkew) // of a replica whose clock is ahead
+		if ok, err := use(1, "ann", "6", ahead); ok || err != nil {
+			t.Errorf("asked before the loss by a replica whose clock is ahead: got %t and the "+
+				"error %v, want that they may have been used", ok, err)
+		}
+		time.Sleep(clockSkew + time.Second)
 		if ok, err := use(1, "ann", "5", time.Now()); !ok || err != nil {
 			t.Errorf("asked after the loss: got %t and the error %v", ok, err)
 		}

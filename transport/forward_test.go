@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -15,13 +16,15 @@ import (
 )
 
 // owner is a transport.Cluster. All ids are those of another replica, which answers with a stream.
-type owner struct{}
+type owner struct {
+	opened chan struct{} // if it is not nil, a stream sends a value and waits for its client
+}
 
 func (owner) NewID() string { return "" }
 
 func (owner) Owner(string) (string, bool) { return "other:1", true }
 
-func (owner) Forward(w http.ResponseWriter, _ *http.Request, _ string, _ []byte,
+func (o owner) Forward(w http.ResponseWriter, r *http.Request, _ string, _ []byte,
 	_ *identity.Principal) error {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.WriteHeader(http.StatusOK)
@@ -31,6 +34,10 @@ func (owner) Forward(w http.ResponseWriter, _ *http.Request, _ string, _ []byte,
 	}
 	if _, err := io.WriteString(w, "data: 1\n\n"); err != nil {
 		return err
+	}
+	if o.opened != nil {
+		o.opened <- struct{}{}
+		<-r.Context().Done()
 	}
 	return rc.Flush()
 }
@@ -91,5 +98,43 @@ func TestRequestThatIsEndedHasNoAnswer(t *testing.T) {
 		t.Errorf("got %s, want a connection that breaks", answer.Status)
 	} else if !errors.Is(err, io.EOF) {
 		t.Error(err)
+	}
+}
+
+// TestForwardedStreamsCount opens streams at another replica. They use connections as streams of
+// this one do.
+func TestForwardedStreamsCount(t *testing.T) {
+	opened := make(chan struct{}, 2)
+	f := listen(t, func(o *transport.HTTPServerOptions) {
+		o.Cluster, o.Limits.Streams = owner{opened}, 1
+	})
+	get := func() *http.Response {
+		t.Helper()
+		answer, err := http.Get("http://" + f.addr + "/mcp")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer
+	}
+	first := get()
+	<-opened
+	if n := f.Stats().Streams; n != 1 {
+		t.Errorf("%d streams are open, want one", n)
+	}
+	second := get()
+	second.Body.Close()
+	if second.StatusCode != http.StatusServiceUnavailable ||
+		second.Header.Get("Retry-After") == "" || len(f.refused()) != 1 {
+		t.Errorf("a second stream: got %s and the refusals %q, want status 503", second.Status,
+			f.refused())
+	}
+	first.Body.Close()
+	for f.Stats().Streams != 0 { // the server learns that the client has left
+		runtime.Gosched()
+	}
+	third := get()
+	third.Body.Close()
+	if third.StatusCode != http.StatusOK {
+		t.Errorf("after the first has ended: got %s, want a stream", third.Status)
 	}
 }

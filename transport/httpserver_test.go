@@ -71,6 +71,9 @@ func (e *endpoint) Post(ctx context.Context, r downstream.HTTPRequest, w downstr
 }
 
 func (e *endpoint) Get(ctx context.Context, r downstream.HTTPRequest, w downstream.Reply) {
+	if r.Forward != nil && r.Forward("id") {
+		return
+	}
 	s, err := w.Stream(nil)
 	if err != nil {
 		e.ended <- err

@@ -73,18 +73,9 @@ func (p *reply) Stream(header http.Header) (downstream.Stream, error) {
 		return nil, errAnswered
 	}
 	p.sent = true
-	limit := p.server.o.Limits.Streams
-	if p.server.streams.Add(1) > int64(limit) {
-		p.server.streams.Add(-1)
-		p.server.streamsRefused.Add(1)
-		if !p.server.streamsFull.Swap(true) {
-			p.server.log.Warn("event streams refused: the limit is reached", "streams", limit)
-		}
-		p.w.Header().Set("Retry-After", "5")
-		p.server.refuse(p.w, p.r, http.StatusServiceUnavailable, "too many streams are open")
-		return nil, errors.New("too many streams are open")
+	if err := p.server.beginStream(p.w, p.r); err != nil {
+		return nil, err
 	}
-	p.server.streamsFull.Store(false)
 	h := p.w.Header()
 	for name, values := range header {
 		h[name] = values
@@ -99,13 +90,34 @@ func (p *reply) Stream(header http.Header) (downstream.Stream, error) {
 	return s, s.write(nil)
 }
 
+// beginStream counts one more stream. If there are too many, it refuses the request and returns an
+// error.
+func (s *HTTPServer) beginStream(w http.ResponseWriter, r *http.Request) error {
+	limit := s.o.Limits.Streams
+	if s.streams.Add(1) > int64(limit) {
+		s.endStream()
+		s.streamsRefused.Add(1)
+		if !s.streamsFull.Swap(true) {
+			s.log.Warn("event streams refused: the limit is reached", "streams", limit)
+		}
+		w.Header().Set("Retry-After", "5")
+		s.refuse(w, r, http.StatusServiceUnavailable, "too many streams are open")
+		return errors.New("too many streams are open")
+	}
+	s.streamsFull.Store(false)
+	return nil
+}
+
+// endStream ends what beginStream has begun.
+func (s *HTTPServer) endStream() { s.streams.Add(-1) }
+
 // end is called when the handler returns. After end, nothing uses the connection. If the request
 // was ended before it had an answer, end panics with http.ErrAbortHandler: net/http would send an
 // empty answer with status 200, which looks as if the call had succeeded.
 func (p *reply) end() {
 	if p.stream != nil {
 		p.stream.Close()
-		p.server.streams.Add(-1)
+		p.server.endStream()
 	}
 	switch {
 	case p.sent:

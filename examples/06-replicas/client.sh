@@ -1,11 +1,12 @@
 # A client of revision 2025-11-25 that calls a tool again and again:
 # sh client.sh SECONDS
 set -eu
+[ $# = 1 ] || { echo 'usage: sh client.sh SECONDS' >&2 && exit 2; }
 cd "$(dirname "$0")"
 url=http://127.0.0.1:7777/mcp
-sessions=0 answered=0 lost=0
+session= sessions=0 answered=0 lost=0
 answer=$(mktemp)
-trap 'rm "$answer" "$answer.head"' EXIT
+trap 'rm -f "$answer" "$answer.head"' EXIT
 
 # Sends a message, and sets status to that of the answer. Without an answer, status is 000.
 post() { # BODY CURL-OPTION...
@@ -34,16 +35,21 @@ initialize() {
 }
 
 until=$(($(date +%s) + $1))
-initialize
 while [ "$(date +%s)" -lt "$until" ]; do
+	if [ -z "$session" ]; then
+		initialize
+		sleep 0.05
+		continue
+	fi
 	in_session '{"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params":
 		{"name": "files__read_file", "arguments": {"path": "welcome.txt"}}}'
 	case $status in
 	200) grep -q '"result"' "$answer" && answered=$((answered + 1)) || lost=$((lost + 1)) ;;
-	404) initialize ;;  # the session has ended, and the call was not run: it is made again
+	404) session= ;;    # the session has ended, and the call was not run: it is made again
 	503) sleep 0.2 ;;   # the call was not run: it is made again
 	*) lost=$((lost + 1)) ;; # nobody knows whether the call was run
 	esac
 	sleep 0.05
 done
+[ "$sessions" != 0 ] || { echo "no session at $url: is replicas.sh running?" >&2 && exit 1; }
 echo "$answered calls answered, $lost lost"

@@ -39,8 +39,8 @@ func TestReplicasExampleReadmeMatchesOutput(t *testing.T) {
 				!strings.Contains(again, "runs already") {
 				t.Errorf("a second replicas.sh printed %q, %v; want an error", again, err)
 			}
-			if commands := runConsoleBlocks(t, dir); commands != 11 {
-				t.Errorf("the page has %d commands, want 11", commands)
+			if commands := runConsoleBlocks(t, dir); commands != 12 {
+				t.Errorf("the page has %d commands, want 12", commands)
 			}
 			if err := script.interrupt(); err == nil || err.Error() != "exit status 130" {
 				t.Errorf("replicas.sh ended with %v, want the exit status of Ctrl-C", err)

@@ -46,6 +46,7 @@ no mistakes, check
   - lists the tools, prompts and resources of each server, and counts the items that the plugins
     and policies hide;
   - fetches the metadata and the keys of the issuers of [listen.auth];
+  - tells if the other replicas would refuse the certificate of [cluster];
   - connects to the server of [shared], and tells if it could lose or forget shared state;
   - names the servers that no sandbox confines, and tells what the kernel can hold;
   - tells what the witnesses of the audit log have cosigned, without asking them;
@@ -168,6 +169,9 @@ func (p *program) checkAll(ctx context.Context, r *checkReport, cfg *config.Conf
 	if !cfg.Allow.Enabled {
 		r.width = max(r.width, len("[allow]"))
 	}
+	if cfg.Cluster != nil {
+		r.width = max(r.width, len("[cluster]"))
+	}
 	if cfg.Shared != nil {
 		r.width = max(r.width, len("[shared]"))
 	}
@@ -211,6 +215,7 @@ func (p *program) checkAll(ctx context.Context, r *checkReport, cfg *config.Conf
 		})
 	}
 	checkIssuers(ctx, r, cfg, &servers)
+	checkReplica(r, cfg)
 	checkShared(ctx, r, cfg, &servers)
 	if len(cfg.Canaries) > 0 {
 		r.ok("canary", "[canary]", describeCanaries(cfg))

@@ -26,8 +26,9 @@ type checkReport struct {
 
 // checkResult is one result as gatekit check --json prints it.
 type checkResult struct {
-	// configuration, server, issuer, shared, canary, plugin, policy, sink, witness, telemetry,
-	// audit, allow or sandbox; of gatekit doctor, also attack, cluster, pins, client, clock or path
+	// configuration, server, issuer, cluster, shared, canary, plugin, policy, sink, witness,
+	// telemetry, audit, allow or sandbox; of gatekit doctor, also attack, pins, client, clock or
+	// path
 	Check  string `json:"check"`
 	Name   string `json:"name,omitempty"`
 	OK     bool   `json:"ok"`

@@ -66,11 +66,11 @@ logs of gatekit wrap.`,
 				return err
 			}
 			d := &diagnosis{report: r, config: cfg}
+			p.checkAll(cmd.Context(), r, cfg, d.attacks)
 			if cfg.Cluster != nil {
 				r.ok("cluster", "[cluster]", "digest of the configuration, as in the metric "+
 					"gatekit_configuration of each replica: "+configDigest(cfg))
 			}
-			p.checkAll(cmd.Context(), r, cfg, d.attacks)
 			d.audit(cmd.Context(), cfg.Audit)
 			d.pins(cmd.Context())
 			d.stops(cfg)

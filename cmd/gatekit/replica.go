@@ -2,11 +2,14 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"time"
 
+	"gatekit/core/config"
 	"gatekit/transport"
 	"gatekit/transport/cluster"
 )
@@ -17,7 +20,7 @@ func (g *gateway) openReplica(context.Context) error {
 	if c == nil {
 		return nil
 	}
-	secure, err := c.TLS().Load()
+	secure, _, err := loadReplicaCertificate(c)
 	if err != nil {
 		return fmt.Errorf("[cluster]: %w", err)
 	}
@@ -34,6 +37,43 @@ func (g *gateway) openReplica(context.Context) error {
 	}
 	g.replica, err = cluster.Listen(o)
 	return err
+}
+
+// loadReplicaCertificate returns the TLS configuration of [cluster], and when its certificate
+// expires. It returns an error if the other replicas would refuse the certificate.
+func loadReplicaCertificate(c *config.Cluster) (*tls.Config, time.Time, error) {
+	secure, err := c.TLS().Load()
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	expires, err := cluster.CheckCertificate(secure, c.Advertise)
+	if err != nil {
+		return nil, time.Time{}, fmt.Errorf("the other replicas would refuse %s: %w\nhint: "+
+			"cluster.cert must be signed by cluster.ca, and valid for the host of "+
+			"cluster.advertise, for servers and for clients", c.Cert, err)
+	}
+	return secure, expires, nil
+}
+
+// expiresSoon is how long before its end gatekit check reports that a certificate expires.
+const expiresSoon = 14 * 24 * time.Hour
+
+// checkReplica checks the certificate of [cluster].
+func checkReplica(r *checkReport, c *config.Config) {
+	const kind, name = "cluster", "[cluster]"
+	if c.Cluster == nil {
+		return
+	}
+	_, expires, err := loadReplicaCertificate(c.Cluster)
+	text := "the certificate is valid until " + expires.UTC().Format(time.RFC3339)
+	switch {
+	case err != nil:
+		r.fail(kind, name, err)
+	case time.Until(expires) < expiresSoon:
+		r.note(kind, name, text+": renew it, and restart the replica, which reads it only then")
+	default:
+		r.ok(kind, name, text)
+	}
 }
 
 func (g *gateway) closeReplica() error {

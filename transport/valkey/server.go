@@ -67,6 +67,9 @@ func Probe(ctx context.Context, o Options) (Server, error) {
 	}
 	defer s.Close()
 	info, err := s.info(ctx)
+	if err == nil {
+		err = s.checkPermissions(ctx)
+	}
 	if err != nil {
 		return Server{}, err
 	}
@@ -76,6 +79,31 @@ func Probe(ctx context.Context, o Options) (Server, error) {
 	}
 	replicas, _ := strconv.Atoi(info["connected_slaves"])
 	return Server{version, replicas}, nil
+}
+
+// checkPermissions returns an error unless the user may run scripts that read keys of the store.
+func (s *Store) checkPermissions(ctx context.Context) error {
+	client, _, _ := s.state()
+	ctx, cancel := context.WithTimeout(ctx, s.o.Timeout)
+	defer cancel()
+	err := client.Do(ctx, client.B().Eval().Script(`return redis.call("EXISTS", KEYS[1])`).
+		Numkeys(1).Key(s.epochKey()).Build()).Error()
+	if err != nil {
+		return s.unavailable(err)
+	}
+	return nil
+}
+
+// advice returns what to do about an error of the server that a change of the configuration ends,
+// or "".
+func (o *Options) advice(text string) string {
+	switch code, _, _ := strings.Cut(text, " "); code {
+	case "WRONGPASS", "NOAUTH":
+		return "; check shared.user and shared.password"
+	case "NOPERM":
+		return fmt.Sprintf("; the user needs ~%s* +@all -@dangerous +info", o.Prefix)
+	}
+	return ""
 }
 
 // parseInfo returns the fields of the server's answer to INFO.

@@ -203,7 +203,7 @@ func (s *Store) unavailable(err error) error {
 	case errors.Is(err, context.DeadlineExceeded):
 		text = fmt.Sprintf("no answer within %v", s.o.Timeout)
 	case isReply:
-		text = fmt.Sprintf("the server says %q", text)
+		text = fmt.Sprintf("the server says %q%s", text, s.o.advice(text))
 	}
 	return fmt.Errorf("%w: %s: %s", shared.ErrUnavailable, s.o.Address, text)
 }

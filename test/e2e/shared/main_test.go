@@ -77,11 +77,16 @@ func runIn(t *testing.T, g *harness.Gatekit, env []string, args ...string) (outp
 func TestUnsuitableServerIsRefused(t *testing.T) {
 	evicting := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
 	good := redistest.Start(t, "--requirepass", "t0ps3cret")
+	good.Do(t, "ACL", "SETUSER", "gatekit", "on", ">t0ps3cret", "~gatekit:*", "+@all", "-@dangerous",
+		"+info")
 	for _, tt := range []struct{ name, config, want string }{
 		{"evicts", sharedTable(evicting.Addr), "set maxmemory-policy noeviction"},
 		{"no copies", sharedTable(good.Addr, `password = "t0ps3cret"`, "copies = 1"),
 			"it has 0 replicas, and shared.copies = 1"},
 		{"wrong password", sharedTable(good.Addr, `password = "wr0ngs3cret"`), "WRONGPASS"},
+		{"no password", sharedTable(good.Addr), "check shared.user and shared.password"},
+		{"keys of others", sharedTable(good.Addr, `user = "gatekit"`, `password = "t0ps3cret"`,
+			`prefix = "other:"`, `timeout = "5s"`), "needs ~other:* +@all -@dangerous +info"},
 		{"away", sharedTable("127.0.0.1:1"), "connection refused"},
 		{"good", sharedTable(good.Addr, `password = "t0ps3cret"`, `timeout = "5s"`), ""},
 	} {

@@ -417,14 +417,13 @@ func (s *HTTPServer) serveEndpoint(w http.ResponseWriter, r *http.Request, from 
 				return false
 			}
 			reply.sent = true
-			err := s.tryForward(w, r, owner, body, principal)
 			if r.Method == http.MethodGet { // as at the owner, it is a stream
 				if s.beginStream(w, r) != nil {
 					return true
 				}
 				defer s.endStream()
 			}
-			err := s.tryForward(w, r, owner, request.Body, principal)
+			err := s.tryForward(w, r, owner, body, principal)
 			if errors.Is(err, cluster.ErrGone) && r.Header.Get(mcp.HeaderSessionID) == "" {
 				reply.sent = false
 				return false // the parked call exists no more, as if its ticket had expired

@@ -71,7 +71,7 @@ func (e *endpoint) Post(ctx context.Context, r downstream.HTTPRequest, w downstr
 }
 
 func (e *endpoint) Get(ctx context.Context, r downstream.HTTPRequest, w downstream.Reply) {
-	if r.Forward != nil && r.Forward("id") {
+	if r.Forward != nil && r.Forward("id", nil, "") {
 		return
 	}
 	s, err := w.Stream(nil)

@@ -77,8 +77,8 @@ func runIn(t *testing.T, g *harness.Gatekit, env []string, args ...string) (outp
 func TestUnsuitableServerIsRefused(t *testing.T) {
 	evicting := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
 	good := redistest.Start(t, "--requirepass", "t0ps3cret")
-	good.Do(t, "ACL", "SETUSER", "gatekit", "on", ">t0ps3cret", "~gatekit:*", "+@all", "-@dangerous",
-		"+info")
+	good.Do(t, "ACL", "SETUSER", "gatekit", "on", ">t0ps3cret", "~gatekit:*", "+@all",
+		"-@dangerous", "+info")
 	for _, tt := range []struct{ name, config, want string }{
 		{"evicts", sharedTable(evicting.Addr), "set maxmemory-policy noeviction"},
 		{"no copies", sharedTable(good.Addr, `password = "t0ps3cret"`, "copies = 1"),

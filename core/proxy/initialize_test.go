@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -256,10 +257,10 @@ func TestDeniedInitializeIsNotRepeated(t *testing.T) {
 }
 
 // failingStage is a stage that may fail.
-type failingStage func(ctx context.Context, m *mcp.Message) (pipeline.Verdict, error)
+type failingStage func(m *mcp.Message) (pipeline.Verdict, error)
 
-func (s failingStage) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, error) {
-	return s(ctx, m)
+func (s failingStage) Inspect(_ context.Context, m *mcp.Message) (pipeline.Verdict, error) {
+	return s(m)
 }
 
 // A denial that came of a failure is not kept for the life of the session: initialize is repeated
@@ -283,15 +284,15 @@ func TestInitializeIsRepeatedAfterAStageHadNoVerdict(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				fails := true
+				var works atomic.Bool
 				unsteady := pipeline.StageConfig{Name: "unsteady", Timeout: time.Second,
-					Stage: failingStage(func(ctx context.Context, m *mcp.Message) (
-						pipeline.Verdict, error) {
-						if fails && m.Server == "bad" && m.Kind == tt.kind {
-							if !tt.isLate {
-								return pipeline.Verdict{}, errors.New("broken")
-							}
-							<-ctx.Done()
+					Stage: failingStage(func(m *mcp.Message) (pipeline.Verdict, error) {
+						switch {
+						case works.Load() || m.Server != "bad" || m.Kind != tt.kind:
+						case tt.isLate:
+							time.Sleep(2 * time.Second)
+						default:
+							return pipeline.Verdict{}, errors.New("broken")
 						}
 						return pipeline.Verdict{Action: pipeline.Allow}, nil
 					})}
@@ -304,7 +305,7 @@ func TestInitializeIsRepeatedAfterAStageHadNoVerdict(t *testing.T) {
 					t.Errorf("without a verdict: a call got %s, want error -31000", got)
 				}
 				w.record.expect(t, tt.wantRecord)
-				fails = false
+				works.Store(true)
 				time.Sleep(time.Minute)
 				synctest.Wait()
 				if got := w.call(t, "tools/call", `{"name":"bad__x"}`); strings.HasPrefix(got, "!") {

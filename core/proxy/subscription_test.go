@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -132,11 +133,11 @@ func TestSubscriptionOutlivesServer(t *testing.T) {
 
 func TestSubscriptionIsRepeatedAfterAStageHadNoVerdict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		fails := true
+		var works atomic.Bool
 		a := &fakeServer{answer: acknowledgeAndNotify()}
 		w := open(t, map[string]*fakeServer{"a": a}, nil, pipeline.StageConfig{Name: "unsteady",
-			Stage: failingStage(func(_ context.Context, m *mcp.Message) (pipeline.Verdict, error) {
-				if fails && m.Method == "subscriptions/listen" {
+			Stage: failingStage(func(m *mcp.Message) (pipeline.Verdict, error) {
+				if !works.Load() && m.Method == "subscriptions/listen" {
 					return pipeline.Verdict{}, errors.New("broken")
 				}
 				return pipeline.Verdict{Action: pipeline.Allow}, nil
@@ -144,7 +145,7 @@ func TestSubscriptionIsRepeatedAfterAStageHadNoVerdict(t *testing.T) {
 		subscribe(t, w, `{"toolsListChanged":true}`)
 		equal(t, "messages that the server got while the stage failed", len(a.seen()), 0)
 		w.record.expect(t, "deny to_server request subscriptions/listen a")
-		fails = false
+		works.Store(true)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		equal(t, "messages that the server got", len(a.seen()), 1)

@@ -12,8 +12,14 @@ import (
 // canServe returns nil if this process can serve clients at all. While it returns an error, every
 // message would be denied here, and another replica may do better. Servers and plugins do not
 // count: the other replicas have the same ones, and without all replicas nothing would be served.
+// Shared state that is away does not count at first: calls that need nothing of it go on, and all
+// replicas lose it when its server fails over. When the stops have not been known for too long,
+// nothing goes on.
 func (g *gateway) canServe(ctx context.Context) error {
-	results := g.sharedHealth(ctx)
+	var results []healthResult
+	if unknown := g.stops.Unknown(); unknown != nil {
+		results = append(results, healthResult{err: errors.New(unknown.Reason)})
+	}
 	if g.recording.telemetry == nil { // it remembers whether the last record was written
 		results = append(results, healthResult{err: g.recording.audit.Health()})
 	} else {

@@ -117,6 +117,13 @@ func (k *Keeper) SetUnknown(s *Stop) (drained <-chan struct{}) {
 	return k.Gate.Set(k.inForce())
 }
 
+// Unknown returns the stop of SetUnknown, or nil. The caller must not change it.
+func (k *Keeper) Unknown() *Stop {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.unknown
+}
+
 // Stop puts a stop in force, in place of an earlier one of the same scope. drained is closed when
 // no message that s covers is being written. If the error is not nil and drained is not nil either,
 // the stop is in force, but not on disk.

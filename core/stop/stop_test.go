@@ -311,6 +311,9 @@ func TestUnknownStops(t *testing.T) {
 	if got := k.List(); len(got) != 2 || got[0] != unknown || got[1] != files {
 		t.Errorf("the stops in force are %v", got)
 	}
+	if got := k.Unknown(); got == nil || *got != unknown {
+		t.Errorf("the stop of everything is %v, want %v", got, unknown)
+	}
 	if err := k.Resume(files.Scope, false, none); err != nil {
 		t.Fatal(err)
 	}
@@ -323,6 +326,9 @@ func TestUnknownStops(t *testing.T) {
 	k.SetUnknown(nil)
 	if k.Gate.Refuses(m) == nil || k.Gate.Refuses(&mcp.Message{Server: "x"}) != nil {
 		t.Error("after the stops are known, the stop of one server is not the only one")
+	}
+	if got := k.Unknown(); got != nil {
+		t.Errorf("after the stops are known, the stop of everything is %v", got)
 	}
 	if got := Open(folder).List(); len(got) != 1 || got[0] != files {
 		t.Errorf("the stops on disk are %v", got)

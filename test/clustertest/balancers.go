@@ -20,8 +20,8 @@ import (
 // connection that is refused, or when /readyz has failed for ten seconds, and back when /readyz
 // answers again. haproxy ends with the test.
 //
-// haproxy must not take replicas out sooner because of /readyz: while the server of [shared] fails
-// over, no replica is ready, and then no client would be served.
+// haproxy must not take replicas out sooner because of /readyz: when the server of [shared] has
+// been away for ten seconds, no replica is ready, and then clients would not learn why.
 func StartHAProxy(t testing.TB, urls ...string) (address string) {
 	t.Helper()
 	var servers strings.Builder

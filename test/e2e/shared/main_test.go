@@ -119,7 +119,9 @@ func TestUnsuitableServerIsRefused(t *testing.T) {
 	}
 }
 
-// While the server is away, /readyz fails, so that a load balancer sends clients to others.
+// While the server is away, /readyz of [admin] fails. That of the listener, by which a load
+// balancer sends clients to others, fails only when no call would pass: all replicas lose the
+// server together, and calls that need nothing of it pass for ten seconds.
 func TestReadyzFailsWhileTheServerIsAway(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -137,6 +139,7 @@ func TestReadyzFailsWhileTheServerIsAway(t *testing.T) {
 		t.Errorf("/readyz is %s", got)
 	}
 	public := strings.TrimSuffix(g.URL, "/mcp") + "/readyz" // for load balancers, and anybody
+	client := g.Client("2025-11-25")
 	eventually(t, "/readyz of the listener fails", func() bool {
 		got := page(t, public)
 		if strings.Contains(got, "shared") || strings.Contains(got, server.Addr) {
@@ -144,6 +147,13 @@ func TestReadyzFailsWhileTheServerIsAway(t *testing.T) {
 		}
 		return strings.HasPrefix(got, "503")
 	})
+	m := harness.Request(t, client, "tools/call", `{"name":"box__progress","arguments":{}}`)
+	if !strings.Contains(string(m.Error), "stopped by an operator (Gatekit)") {
+		t.Errorf("/readyz of the listener failed, and a call got %s", m.Raw)
+	}
 	server.Restart(t)
-	eventually(t, "/readyz is good again", func() bool { return strings.HasPrefix(ready(), "200") })
+	eventually(t, "/readyz is good again", func() bool {
+		return strings.HasPrefix(ready(), "200") && strings.HasPrefix(page(t, public), "200")
+	})
+	g.WantRecords("to_server request tools/call box progress deny")
 }

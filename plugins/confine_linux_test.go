@@ -88,7 +88,7 @@ func TestPluginCannotEscape(t *testing.T) {
 	network := builtinSpec("scripted", `{}`)
 	network.Sandbox.Network = true
 	folder := filepath.Dir(p.data)
-	for _, test := range []struct {
+	attempts := []struct {
 		attempt, target string
 		allowed         string // to which plugins
 	}{
@@ -104,23 +104,24 @@ func TestPluginCannotEscape(t *testing.T) {
 		{"listen", "tcp 127.0.0.1:0", "off network guard"},
 		{"read", "/etc/passwd", "off strict built-in granted network guard"},
 		{"write to", "here", "off strict built-in granted network guard"},
+	}
+	for name, spec := range map[string]plugins.Spec{
+		"off":      own(plugins.Sandbox{Level: sandbox.Off}),
+		"strict":   own(plugins.Sandbox{}),
+		"guard":    own(plugins.Sandbox{Level: sandbox.Guard, Network: true}),
+		"granted":  own(plugins.Sandbox{Level: sandbox.Strict, Write: []string{folder}}),
+		"built-in": shared,
+		"network":  network,
 	} {
-		for name, spec := range map[string]plugins.Spec{
-			"off":      own(plugins.Sandbox{Level: sandbox.Off}),
-			"strict":   own(plugins.Sandbox{}),
-			"guard":    own(plugins.Sandbox{Level: sandbox.Guard, Network: true}),
-			"granted":  own(plugins.Sandbox{Level: sandbox.Strict, Write: []string{folder}}),
-			"built-in": shared,
-			"network":  network,
-		} {
-			h := startHost(t, spec)
+		h := startHost(t, spec)
+		for _, test := range attempts {
 			reason := refused(t, h, test.attempt, test.target)
 			if got, want := reason == "", strings.Contains(test.allowed, name); got != want {
 				t.Errorf("%s, %s %s: allowed is %v: %s", name, test.attempt, test.target, got,
 					reason)
 			}
-			h.host.Close()
 		}
+		h.host.Close()
 	}
 }
 

@@ -653,6 +653,44 @@ func TestServerLearnsNothing(t *testing.T) {
 	}
 }
 
+// TestCallsLearnOfALossTogether notices a loss while no copy of the server gets the new epoch. Each
+// call looks for the epoch, and waits no longer than the others.
+func TestCallsLearnOfALossTogether(t *testing.T) {
+	server := redistest.Start(t)
+	replica := redistest.StartReplica(t, server)
+	o := options(t, server.Addr)
+	o.Copies, o.Timeout = 1, 2*time.Second
+	s := open(t, o)
+	replica.Kill(t)
+	server.Do(t, "FLUSHALL")
+	const calls = 10
+	before := waitCalls(t, server)
+	var running sync.WaitGroup
+	for range calls {
+		running.Go(func() {
+			if _, _, err := s.Get(t.Context(), aKey); !errors.Is(err, shared.ErrUnavailable) {
+				t.Errorf("got the error %v, want ErrUnavailable", err)
+			}
+		})
+	}
+	running.Wait()
+	if n := waitCalls(t, server) - before; n == 0 || n >= calls {
+		t.Errorf("%d calls waited for the copy %d times one after the other", calls, n)
+	}
+}
+
+// waitCalls returns how often a server was asked to wait for its copies.
+func waitCalls(t *testing.T, server *redistest.Server) (n int) {
+	t.Helper()
+	for line := range strings.Lines(server.Do(t, "INFO", "commandstats")) {
+		if text, ok := strings.CutPrefix(line, "cmdstat_wait:calls="); ok {
+			number, _, _ := strings.Cut(text, ",")
+			n, _ = strconv.Atoi(number)
+		}
+	}
+	return n
+}
+
 // TestLossWhileNoReplicaRan restarts all replicas of a server that has lost something meanwhile.
 func TestLossWhileNoReplicaRan(t *testing.T) {
 	for _, tt := range []struct {

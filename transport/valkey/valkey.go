@@ -15,6 +15,7 @@ import (
 	"gatekit/core/shared"
 
 	"github.com/valkey-io/valkey-go"
+	"golang.org/x/sync/singleflight"
 )
 
 // Options describe the server, and how it is used.
@@ -76,7 +77,8 @@ type Store struct {
 	lost      time.Time
 	closed    bool
 
-	begin sync.Mutex // held by the goroutine that looks for the epoch
+	// all calls that need the epoch at the same time look for it once
+	finding singleflight.Group
 
 	connecting sync.WaitGroup // goroutines that replace client
 }
@@ -290,10 +292,13 @@ func (s *Store) eval(ctx context.Context, client valkey.Client, c call,
 }
 
 // findEpoch learns of the present epoch, unless another goroutine has done so since the caller used
-// the epoch was.
+// the epoch was. If another goroutine is doing so, findEpoch returns the result of that one.
 func (s *Store) findEpoch(ctx context.Context, was string) error {
-	s.begin.Lock()
-	defer s.begin.Unlock()
+	_, err, _ := s.finding.Do(was, func() (any, error) { return nil, s.askEpoch(ctx, was) })
+	return err
+}
+
+func (s *Store) askEpoch(ctx context.Context, was string) error {
 	client, known, seen := s.state()
 	if known != was {
 		return nil

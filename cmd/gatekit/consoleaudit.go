@@ -23,16 +23,38 @@ const (
 	maxAnchorBytes = 4 << 20
 )
 
-// consoleAudit implements console.AuditLog. It verifies only while somebody looks.
+// verifyTurns lets the viewers of an audit page verify one part after the other: only while
+// somebody looks, one part at a time, and with a pause between them.
+type verifyTurns struct {
+	verifying sync.Mutex // held during a part
+	ended     time.Time  // of the last part; guarded by verifying
+}
+
+// next calls verify with a context that lasts verifyBudget, unless another viewer verifies a part,
+// or did so a moment ago.
+func (t *verifyTurns) next(ctx context.Context, verify func(context.Context)) {
+	if !t.verifying.TryLock() {
+		return
+	}
+	defer t.verifying.Unlock()
+	if time.Since(t.ended) < verifyInterval {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, verifyBudget)
+	defer cancel()
+	verify(ctx)
+	t.ended = time.Now()
+}
+
+// consoleAudit implements console.AuditLog.
 type consoleAudit struct {
 	gateway *gateway
 	config  *config.Config
 
-	verifying sync.Mutex // held during a part
-	verified  audit.ResumableVerification
+	turns    verifyTurns
+	verified audit.ResumableVerification // only the viewer whose turn it is uses it
 
 	mu    sync.Mutex
-	ended time.Time          // of the last part
 	state console.AuditState // the members that verification sets
 }
 
@@ -43,7 +65,7 @@ func newConsoleAudit(g *gateway, c *config.Config) *consoleAudit {
 
 // State implements console.AuditLog.
 func (a *consoleAudit) State(ctx context.Context) (*console.AuditState, error) {
-	a.verify(ctx)
+	a.turns.next(ctx, a.verify)
 	a.mu.Lock()
 	state := a.state
 	a.mu.Unlock()
@@ -84,24 +106,12 @@ func addFiles(state *console.AuditState, log string) error {
 	return nil
 }
 
-// verify verifies a part of the log, unless another viewer does, or did a moment ago.
+// verify verifies a part of the log.
 func (a *consoleAudit) verify(ctx context.Context) {
-	if !a.verifying.TryLock() {
-		return
-	}
-	defer a.verifying.Unlock()
-	a.mu.Lock()
-	isSoon := time.Since(a.ended) < verifyInterval
-	a.mu.Unlock()
-	if isSoon {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, verifyBudget)
-	defer cancel()
 	state := continueVerification(ctx, &a.verified)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.state, a.ended = state, time.Now()
+	a.state = state
 }
 
 // continueVerification verifies a further part of a log, until ctx ends, and returns what it knows.

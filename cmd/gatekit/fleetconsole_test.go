@@ -359,7 +359,6 @@ func TestFleetAuditVerifiesLogsInTurn(t *testing.T) {
 	if a.next != logs[1].id || logs[0].state.Verified != 0 {
 		t.Errorf("the next log is %q, want %q", a.next, logs[1].id)
 	}
-	a.ended = time.Time{}
 	a.verify(t.Context(), logs)
 	if a.next != logs[0].id {
 		t.Errorf("the log after the last one is %q, want %q", a.next, logs[0].id)

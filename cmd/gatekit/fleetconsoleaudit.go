@@ -3,20 +3,18 @@ package main
 import (
 	"context"
 	"sync"
-	"time"
 
 	"gatekit/transport/console"
 )
 
-// consoleFleetAudit implements console.FleetAudit. It verifies only while somebody looks.
+// consoleFleetAudit implements console.FleetAudit.
 type consoleFleetAudit struct {
 	fleet *consoleFleet
 
-	verifying sync.Mutex // held during a part; guards fleetLog.verified
-	next      string     // fleetLog.id of the log that is verified first
+	turns verifyTurns // only the viewer whose turn it is uses fleetLog.verified and next
+	next  string      // fleetLog.id of the log that is verified first
 
-	mu    sync.Mutex // guards fleetLog.state
-	ended time.Time  // of the last part
+	mu sync.Mutex // guards fleetLog.state
 }
 
 // States implements console.FleetAudit.
@@ -25,7 +23,7 @@ func (a *consoleFleetAudit) States(ctx context.Context) ([]console.ReplicaState,
 	if err != nil {
 		return nil, err
 	}
-	a.verify(ctx, logs)
+	a.turns.next(ctx, func(ctx context.Context) { a.verify(ctx, logs) })
 	var states []console.ReplicaState
 	for _, l := range logs {
 		s := console.ReplicaState{Replica: l.Name}
@@ -44,21 +42,9 @@ func (a *consoleFleetAudit) States(ctx context.Context) ([]console.ReplicaState,
 	return states, ctx.Err()
 }
 
-// verify verifies parts of the logs within verifyBudget, unless another viewer does, or did a
-// moment ago. Each time, it goes on after the log at which the time was over.
+// verify verifies parts of the logs until ctx ends. Each time, it goes on after the log at which
+// the time was over.
 func (a *consoleFleetAudit) verify(ctx context.Context, logs []*fleetLog) {
-	if !a.verifying.TryLock() {
-		return
-	}
-	defer a.verifying.Unlock()
-	a.mu.Lock()
-	isSoon := time.Since(a.ended) < verifyInterval
-	a.mu.Unlock()
-	if isSoon {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, verifyBudget)
-	defer cancel()
 	first := 0
 	for i, l := range logs {
 		if l.id == a.next {
@@ -78,7 +64,4 @@ func (a *consoleFleetAudit) verify(ctx context.Context, logs []*fleetLog) {
 		l.state = state
 		a.mu.Unlock()
 	}
-	a.mu.Lock()
-	a.ended = time.Now()
-	a.mu.Unlock()
 }

@@ -44,7 +44,7 @@ type fleetLog struct {
 	end     *logEnd
 	traffic *consoleTraffic
 
-	// of consoleFleetAudit, which holds its lock
+	// of consoleFleetAudit, which guards them
 	verified audit.ResumableVerification
 	state    console.AuditState
 }

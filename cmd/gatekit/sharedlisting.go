@@ -25,12 +25,13 @@ type sharedListing struct {
 }
 
 // openSharedListing returns the listing of a kind. hasOlder reports whether this replica keeps a
-// value from before a time: after a loss, it may not have been shared again since.
+// value from before a time: after a loss, it may not have been shared again since. The time of a
+// value is by the clock of the replica that made it, which may be ahead.
 func openSharedListing(store shared.Store, kind string,
 	hasOlder func(lost time.Time) bool) sharedListing {
 	lost := store.Lost()
 	return sharedListing{store: store, kind: kind, lost: lost,
-		republish: !lost.IsZero() && hasOlder(lost)}
+		republish: !lost.IsZero() && hasOlder(lost.Add(clockSkew))}
 }
 
 // putAttempts is how often put tries to write a value while others write it, too.

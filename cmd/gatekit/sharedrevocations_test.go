@@ -83,8 +83,11 @@ func (r *revokingReplica) status(principal string) int {
 }
 
 // add revokes a principal as the control server does.
-func (r *revokingReplica) add(principal string) error {
-	x := auth.Revocation{Principal: principal, At: time.Now(), Reason: "lost"}
+func (r *revokingReplica) add(principal string) error { return r.addAt(principal, time.Now()) }
+
+// addAt revokes a principal at a time.
+func (r *revokingReplica) addAt(principal string, at time.Time) error {
+	x := auth.Revocation{Principal: principal, At: at, Reason: "lost"}
 	return r.revoke(r.t.Context(), principal, func() error {
 		return revokeRecorded(r.revocations, x, r.events)
 	})
@@ -258,7 +261,8 @@ func TestRevocationsAfterALoss(t *testing.T) {
 // again.
 func TestRevocationsAfterALossWhileAllAreDown(t *testing.T) {
 	revokingReplicas(t, func(t *testing.T, state *sharedtest.Faulty, all []*revokingReplica) {
-		if err := all[0].add(revokedAnn); err != nil {
+		ahead := time.Now().Add(clockSkew) // by the clock of the replica
+		if err := all[0].addAt(revokedAnn, ahead); err != nil {
 			t.Fatal(err)
 		}
 		wantStatus(t, all, revokedAnn, http.StatusUnauthorized)

@@ -118,7 +118,11 @@ func (s *logSource) namedLogs() (logs []auditLog, err error) {
 				return nil, err
 			}
 			if len(in) == 0 {
-				return nil, fmt.Errorf("there is no audit log in the folder %s", arg)
+				err := fmt.Errorf("there is no audit log in the folder %s", arg)
+				if _, failed := fleetLogs(arg); failed == nil {
+					err = fmt.Errorf("%w\nhint: its folders have logs: --fleet %s reads them", err, arg)
+				}
+				return nil, err
 			}
 			add(in...)
 		case errors.Is(err, fs.ErrNotExist) && strings.ContainsAny(arg, "*?["):

@@ -27,7 +27,7 @@ func TestCertificateOfAnotherNameIsRefused(t *testing.T) {
 		`advertise = "replica-0.gatekit:7443"`, 1))
 	const want = "the other replicas would refuse "
 	if output, ok := run(t, g, "check"); ok || !strings.Contains(output, "[cluster]  "+want) {
-		t.Errorf("check has the result %t, want %q:\n%s", ok, want, output)
+		t.Fatalf("check has the result %t, want %q:\n%s", ok, want, output)
 	}
 	if output, ok := run(t, g, "run"); ok || !strings.Contains(output, "[cluster]: "+want) ||
 		!strings.Contains(output, "replica-0.gatekit") {

@@ -120,7 +120,8 @@ func (s *logSource) namedLogs() (logs []auditLog, err error) {
 			if len(in) == 0 {
 				err := fmt.Errorf("there is no audit log in the folder %s", arg)
 				if _, failed := fleetLogs(arg); failed == nil {
-					err = fmt.Errorf("%w\nhint: its folders have logs: --fleet %s reads them", err, arg)
+					err = fmt.Errorf("%w\nhint: its folders have logs: --fleet %s reads them", err,
+						arg)
 				}
 				return nil, err
 			}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	"gatekit/core/config"
@@ -73,6 +74,10 @@ func checkReplica(r *checkReport, c *config.Config) {
 		r.note(kind, name, text+": renew it, and restart the replica, which reads it only then")
 	default:
 		r.ok(kind, name, text)
+	}
+	if all := c.Cluster.Replicas; len(all) > 0 && !slices.Contains(all, c.Cluster.Name) {
+		r.note(kind, name, fmt.Sprintf("cluster.replicas does not have the name of this replica, %q: "+
+			"add it in all replicas", c.Cluster.Name))
 	}
 }
 

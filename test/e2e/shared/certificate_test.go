@@ -23,6 +23,14 @@ func TestCertificateOfAnotherNameIsRefused(t *testing.T) {
 		!strings.Contains(flat, "note [cluster] the certificate is valid until ") {
 		t.Errorf("check has the result %t, want the end of the certificate:\n%s", ok, output)
 	}
+	if strings.Contains(output, "cluster.replicas") {
+		t.Errorf("check reports cluster.replicas, which is not set:\n%s", output)
+	}
+	g.Configure(strings.Replace(config, "[cluster]\n", "[cluster]\nreplicas = [\"replica-1\"]\n", 1))
+	if output, ok := run(t, g, "check"); !ok || !strings.Contains(output,
+		`cluster.replicas does not have the name of this replica, "replica-0"`) {
+		t.Errorf("check has the result %t, want a note about the name:\n%s", ok, output)
+	}
 	g.Configure(strings.Replace(config, `advertise = "127.0.0.1:0"`,
 		`advertise = "replica-0.gatekit:7443"`, 1))
 	const want = "the other replicas would refuse "

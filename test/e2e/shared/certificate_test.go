@@ -26,7 +26,8 @@ func TestCertificateOfAnotherNameIsRefused(t *testing.T) {
 	if strings.Contains(output, "cluster.replicas") {
 		t.Errorf("check reports cluster.replicas, which is not set:\n%s", output)
 	}
-	g.Configure(strings.Replace(config, "[cluster]\n", "[cluster]\nreplicas = [\"replica-1\"]\n", 1))
+	g.Configure(strings.Replace(config, "[cluster]\n",
+		"[cluster]\nreplicas = [\"replica-1\"]\n", 1))
 	if output, ok := run(t, g, "check"); !ok || !strings.Contains(output,
 		`cluster.replicas does not have the name of this replica, "replica-0"`) {
 		t.Errorf("check has the result %t, want a note about the name:\n%s", ok, output)

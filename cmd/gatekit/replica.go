@@ -76,8 +76,8 @@ func checkReplica(r *checkReport, c *config.Config) {
 		r.ok(kind, name, text)
 	}
 	if all := c.Cluster.Replicas; len(all) > 0 && !slices.Contains(all, c.Cluster.Name) {
-		r.note(kind, name, fmt.Sprintf("cluster.replicas does not have the name of this replica, %q: "+
-			"add it in all replicas", c.Cluster.Name))
+		r.note(kind, name, fmt.Sprintf("cluster.replicas does not have the name of this replica, "+
+			"%q: add it in all replicas", c.Cluster.Name))
 	}
 }
 

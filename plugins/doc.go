@@ -63,13 +63,12 @@
 // The stages in the isolated process do not share the memory of those in the main process. What a
 // stage hid from a list stays hidden, because the pipeline remembers it.
 //
-// # Why plugins call the shared state over sockets
+// # Why verdicts carry the calls of the shared state
 //
 // A built-in plugin may count together with other replicas ([SharedState]). It runs without
-// network, so it calls the state through the host. go-plugin has a broker for such calls. Without
-// multiplexing, the process would have to connect, which the sandbox refuses. With it, a call takes
-// 90 µs, and 60 µs on a stream that stays open. So the host passes sockets to the process, as it
-// does for requests (plugins/proto/socket), and answers on them. Measurements: docs/decisions/0020.
+// network, so the host makes the calls. If the plugin waited for them, each process would wake up
+// once more. So the verdict says what has to be counted, and holds if that is counted. Otherwise
+// the plugin gets the result, and returns another verdict. See docs/decisions/0020.
 //
 // # Why verdicts on definitions are kept
 //
@@ -90,6 +89,6 @@
 // reuse.go finds the verdicts that keptverdicts.go keeps, and asks about other messages. inspect.go
 // sends messages to a process over the streams of streams.go, which are sockets or gRPC
 // streams. isolated.go has the isolated process, and offenses.go remembers which messages go to it.
-// status.go reports the state of all main processes. sharedstate.go answers the calls of a process
-// to the state that replicas share.
+// status.go reports the state of all main processes. sharedstate.go makes the calls of the state
+// that replicas share.
 package plugins

@@ -33,6 +33,7 @@ func TestFaultyPluginDenies(t *testing.T) {
 		{"an unknown action", "x", "unknown action", false, 0},
 		{"no verdict", "x", "the response has 0 verdicts for 1 stages", false, 0},
 		{"two verdicts", "x", "the response has 2 verdicts for 1 stages", false, 0},
+		{"state: a call without the state", "x", "which it was not given", false, 0},
 		{"an edit that is not JSON", "x", "edit", false, 0},
 		{"an edit with the action allow", "x", "edits without the action modify", false, 0},
 		{"a reason of 10 MiB", "x", "is too large", false, 0},

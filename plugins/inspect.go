@@ -215,6 +215,13 @@ func (p *pluginProcess) inspect(ctx context.Context, m *mcp.Message,
 			return nil, nil, &timeoutError{context.Cause(ctx), time.Since(sent)}
 		}
 	}
+	if err == nil {
+		err = p.makeStateCalls(ctx, s, request, response, stages)
+	}
+	if errors.Is(err, errGivenUp) {
+		p.streams.put(s)
+		return nil, nil, context.Cause(ctx)
+	}
 	if err != nil && s != nil {
 		p.streams.discard(s)
 	}

@@ -334,6 +334,7 @@ func (f faultyServer) Describe(ctx context.Context, r *pb.DescribeRequest) (*pb.
 	if !ok {
 		response, err := f.PluginServer.Describe(ctx, r)
 		response.SocketToken = f.token
+		response.Plugins[0].SharedState = strings.HasPrefix(f.fault, "state: ")
 		return response, err
 	}
 	count, _ := strconv.Atoi(number)
@@ -378,7 +379,10 @@ func (f faultyServer) Inspect(stream grpc.BidiStreamingServer[pb.InspectRequest,
 		}
 		allow := &pb.Verdict{Action: pb.Action_ACTION_ALLOW, Reason: "faulty"}
 		response := &pb.InspectResponse{Seq: request.Seq, Verdicts: []*pb.Verdict{allow}}
-		if bytes.Contains(request.Message.Body, []byte(`"good"`)) {
+		if request.Result != nil {
+			allow.Action, allow.Reason = pb.Action_ACTION_DENY, "settled"
+		}
+		if bytes.Contains(request.GetMessage().GetBody(), []byte(`"good"`)) {
 			allow.Reason = ""
 			stream.Send(response)
 			continue
@@ -390,6 +394,20 @@ func (f faultyServer) Inspect(stream grpc.BidiStreamingServer[pb.InspectRequest,
 			allow.Action = 99
 		case "no verdict":
 			response.Verdicts = nil
+		case "state: a call without the state":
+			allow.State = &pb.StateCalls{Release: &pb.StateLease{Name: []byte("x")}}
+		case "state: a time that is none":
+			allow.State = &pb.StateCalls{Release: &pb.StateLease{Name: []byte("x"), Ttl: -1}}
+		case "state: no fault", "state: an admission before another verdict",
+			"state: an admission after a result", "state: a lease after a result":
+			allow.State = &pb.StateCalls{Admit: &pb.StateAdmission{Limits: []*pb.StateLimit{{}}}}
+			if f.fault == "state: a lease after a result" && request.Result != nil {
+				allow.State = &pb.StateCalls{Release: &pb.StateLease{Name: []byte("x")}}
+			}
+			if f.fault == "state: an admission before another verdict" {
+				response.Verdicts = append(response.Verdicts, &pb.Verdict{
+					Action: pb.Action_ACTION_ALLOW})
+			}
 		case "two verdicts":
 			response.Verdicts = append(response.Verdicts, allow)
 		case "an edit that is not JSON":

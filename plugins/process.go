@@ -76,7 +76,7 @@ type pluginProcess struct {
 	// unanswered is the number of requests in flight, and of requests that were lost.
 	unanswered atomic.Int64
 	kept       *keptVerdicts
-	state      *stateServer // nil if no stage may call the state that replicas share
+	shared     *SharedState // nil if no stage may use the state that replicas share
 
 	mu       sync.Mutex // guards stageIDs
 	stageIDs map[*Stage]uint32
@@ -152,8 +152,8 @@ func (h *Host) startProcess(ctx context.Context, s Spec) (_ *pluginProcess, err 
 	if p.streams, err = p.newStreams(described.SocketToken, h.options.MaxMessage); err != nil {
 		return nil, err
 	}
-	if h.options.Shared != nil && s.Use != "" {
-		p.state = newStateServer(*h.options.Shared)
+	if s.Use != "" {
+		p.shared = h.options.Shared
 	}
 	go p.watchMemory(h.options.MaxMemory)
 	return p, nil
@@ -310,11 +310,8 @@ func (p *pluginProcess) configure(ctx context.Context, s *Stage) (*pb.ConfigureR
 		return nil, fmt.Errorf("config: %w", err)
 	}
 	request := &pb.ConfigureRequest{Plugin: name, Config: s.spec.Config}
-	if p.state != nil && offer.SharedState {
-		if err := p.state.open(p.control); err != nil {
-			return nil, err
-		}
-		request.SharedState = &pb.SharedState{Replicas: uint32(p.state.shared.Replicas)}
+	if p.hasSharedState(s.spec) {
+		request.SharedState = &pb.SharedState{Replicas: uint32(p.shared.Replicas)}
 	}
 	declared, err := p.service.Configure(ctx, request)
 	switch {
@@ -322,9 +319,6 @@ func (p *pluginProcess) configure(ctx context.Context, s *Stage) (*pb.ConfigureR
 		return nil, withoutStatus(err)
 	case declared.Stage == 0:
 		return nil, errors.New("the plugin returned no stage for its configuration")
-	}
-	if request.SharedState != nil {
-		p.state.add(declared.Stage, s)
 	}
 	p.mu.Lock()
 	previous := p.stageIDs[s] // set if a restart has made the stage at the same time
@@ -383,9 +377,6 @@ func (p *pluginProcess) closeStage(s *Stage, timeout time.Duration) {
 // closeStageID closes the stage with the given number in the process.
 func (p *pluginProcess) closeStageID(ctx context.Context, id uint32) {
 	p.service.Close(ctx, &pb.CloseRequest{Stage: id})
-	if p.state != nil {
-		p.state.remove(id)
-	}
 }
 
 // kill ends the process at once.
@@ -412,9 +403,6 @@ func (p *pluginProcess) close() {
 	}
 	if p.control != nil {
 		p.control.Close()
-	}
-	if p.state != nil {
-		p.state.close()
 	}
 	if p.output != nil {
 		p.output.Close()

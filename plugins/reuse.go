@@ -11,18 +11,30 @@ import (
 
 // inspectUnlessKept is inspect, but it does not ask a stage about a definition on which a verdict
 // of the stage is kept. Errors are never kept, and no verdict is used when the process has ended.
+//
+// A stage that counts in the state that replicas share may be the last one that answers a request.
+// The stages after it are then asked with another one.
 func (p *supervisor) inspectUnlessKept(ctx context.Context, m *mcp.Message,
 	stages []*Stage) ([]pipeline.Verdict, []error, error) {
 	process := p.runningProcess()
-	if process == nil || !mcp.HasDefinitions(m) ||
-		!slices.ContainsFunc(stages, func(s *Stage) bool { return s.reuses }) {
+	if process != nil && (!mcp.HasDefinitions(m) ||
+		!slices.ContainsFunc(stages, func(s *Stage) bool { return s.reuses })) {
+		process = nil
+	}
+	counts := func(s *Stage) bool { return s.counts }
+	if process == nil && !slices.ContainsFunc(stages[:len(stages)-1], counts) {
 		return p.inspect(ctx, m, stages)
 	}
 	i := inspection{process: process, supervisor: p, stages: stages}
-	last, digested := m, m.WithDigest()
+	last, digested := m, m
+	if process != nil {
+		digested = m.WithDigest()
+	}
 	verdicts, errs := pipeline.InspectInOrder(m, len(stages),
 		func(n int, m *mcp.Message) (pipeline.Verdict, error) {
-			if m != last {
+			if process == nil {
+				digested = m
+			} else if m != last {
 				last, digested = m, m.WithDigest()
 			}
 			return i.inspect(ctx, n, digested)
@@ -30,11 +42,11 @@ func (p *supervisor) inspectUnlessKept(ctx context.Context, m *mcp.Message,
 	return verdicts, errs, nil
 }
 
-// inspection is the inspection of a definition by neighbouring stages. It asks several stages with
-// one call if none of their verdicts is kept.
+// inspection is the inspection of a message by neighbouring stages that takes more than one call.
+// It asks several stages with one call if none of their verdicts is kept.
 type inspection struct {
 	supervisor *supervisor
-	process    *pluginProcess // the process whose verdicts are kept
+	process    *pluginProcess // the process whose verdicts are kept; nil if none is
 	stages     []*Stage
 
 	// the last call
@@ -48,16 +60,17 @@ type inspection struct {
 // order.
 func (i *inspection) inspect(ctx context.Context, n int, m *mcp.Message) (v pipeline.Verdict,
 	err error) {
-	s, kept := i.stages[n], i.process.kept
-	if n >= i.to && s.reuses {
-		if v, ok := kept.find(newDefinition(s, m)); ok {
+	s := i.stages[n]
+	if n >= i.to {
+		if v, ok := i.find(s, m); ok {
 			return v, nil
 		}
 	}
 	var q question
-	if n >= i.to || s.reuses && !s.comparesLists() {
-		if s.reuses {
-			q = kept.begin(s, m)
+	reuses := i.process != nil && s.reuses
+	if n >= i.to || reuses && !s.comparesLists() {
+		if reuses {
+			q = i.process.kept.begin(s, m)
 		}
 		if n >= i.to {
 			i.ask(ctx, n, m)
@@ -76,9 +89,17 @@ func (i *inspection) inspect(ctx context.Context, n int, m *mcp.Message) (v pipe
 	if q.stage != nil {
 		isSure := i.supervisor.runningProcess() == i.process &&
 			!i.supervisor.isolated.offenses.has(m)
-		kept.end(q, v, err, isSure)
+		i.process.kept.end(q, v, err, isSure)
 	}
 	return v, err
+}
+
+// find returns the verdict of a stage that is kept for m.
+func (i *inspection) find(s *Stage, m *mcp.Message) (v pipeline.Verdict, ok bool) {
+	if i.process == nil || !s.reuses {
+		return v, false
+	}
+	return i.process.kept.find(newDefinition(s, m))
 }
 
 // ask asks the stage with the index n about m, and the stages after it that can be asked together
@@ -88,13 +109,16 @@ func (i *inspection) ask(ctx context.Context, n int, m *mcp.Message) {
 	i.from, i.to = n, n+1
 	for i.to < len(i.stages) {
 		next := i.stages[i.to]
-		if next.comparesLists() {
+		if i.process != nil && next.comparesLists() {
 			break
 		}
-		if _, ok := i.process.kept.find(newDefinition(next, m)); ok && next.reuses {
+		if _, ok := i.find(next, m); ok {
 			break
 		}
 		i.to++
 	}
 	i.verdicts, i.errs, i.err = i.supervisor.inspect(ctx, m, i.stages[i.from:i.to])
+	if n := i.from + len(i.verdicts); n > i.from && n < i.to && i.stages[n-1].counts {
+		i.to = n // the others were not asked
+	}
 }

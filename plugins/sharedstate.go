@@ -3,15 +3,10 @@ package plugins
 import (
 	"context"
 	"errors"
-	"fmt"
-	"sync"
 
 	"gatekit/core/shared"
 	"gatekit/plugins/proto"
 	pb "gatekit/plugins/proto/gatekit/plugin/v1"
-	"gatekit/plugins/proto/socket"
-
-	protobuf "google.golang.org/protobuf/proto"
 )
 
 // SharedState is the state in which built-in plugins count together with other replicas.
@@ -23,129 +18,96 @@ type SharedState struct {
 	Replicas int
 }
 
-const (
-	// maxStateCalls is how many calls of the state a process may make at a time. Others wait.
-	maxStateCalls = 32
-	// stateShare is the part of the plugin's timeout that one call of the state may take: a
-	// quarter. An inspection makes three calls at most.
-	stateShare = 4
-)
+// stateShare is the part of the plugin's timeout that one call of the state may take: a quarter. A
+// message needs three calls at most, or four if the state was lost.
+const stateShare = 4
 
-// stateServer serves the state that replicas share to a process. The process cannot connect to
-// anything, so it gets its connections over the control socket. Each carries one call at a time.
-type stateServer struct {
-	shared SharedState
+// errGivenUp is the error of a message for which nobody waits any more. The plugin has taken back
+// what it had counted.
+var errGivenUp = errors.New("the message was given up while it was counted")
 
-	mu          sync.Mutex // guards the fields below
-	stages      map[uint32]*Stage
-	connections []*socket.Connection
-	cancel      context.CancelFunc // ends the calls; nil before there are connections
-	wg          sync.WaitGroup     // a goroutine for each connection
+// hasSharedState reports whether a plugin of the process counts in the state that replicas share.
+func (p *pluginProcess) hasSharedState(s Spec) bool {
+	return p.shared != nil && p.offered[s.Use].GetSharedState()
 }
 
-func newStateServer(s SharedState) *stateServer {
-	return &stateServer{shared: s, stages: map[uint32]*Stage{}}
-}
-
-// open passes the connections to the process, unless it has them already.
-func (s *stateServer) open(control *socket.Control) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.cancel != nil {
-		return nil
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	s.cancel = cancel
-	for range maxStateCalls {
-		c, err := control.OpenServed()
-		if err != nil {
-			return fmt.Errorf("let the plugin use the shared state: %w", err)
+// makeStateCalls makes the calls of the state that the verdicts of a response ask for. The last
+// verdict holds only if its admission is counted. Otherwise makeStateCalls sends the result to the
+// plugin, and replaces the verdict by the one that the plugin returns then.
+//
+// All keys of a stage have a kind that no other plugin has, so the process reaches only the counts
+// of its own stages.
+//
+// If ctx ends, makeStateCalls still releases leases, and lets the plugin take back what it has
+// counted. Each of these takes a quarter of the plugin's timeout at most, and a call of the state
+// no longer than the timeout of its store.
+func (p *pluginProcess) makeStateCalls(ctx context.Context, s *stream, request *pb.InspectRequest,
+	response *pb.InspectResponse, stages []*Stage) error {
+	last := len(response.Verdicts) - 1
+	for i, v := range response.Verdicts {
+		if v.GetState() == nil {
+			continue
 		}
-		s.connections = append(s.connections, c)
-		s.wg.Go(func() { s.serve(ctx, c) })
+		result, err := p.makeCalls(ctx, v.State, stages[i], i == last)
+		if err != nil {
+			return err
+		}
+		if result == nil {
+			continue
+		}
+		settled, err := p.settle(ctx, s, &pb.InspectRequest{
+			Stages: request.Stages[i : i+1], Result: result}, stages[i])
+		if err != nil {
+			return err
+		}
+		if result.Outcome == pb.StateOutcome_STATE_OUTCOME_GIVEN_UP {
+			return errGivenUp
+		}
+		response.Verdicts[i] = settled
 	}
 	return nil
 }
 
-// add lets a stage with the given number in the process call the state.
-func (s *stateServer) add(id uint32, stage *Stage) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.stages[id] = stage
+// makeCalls makes the calls of a verdict of a stage, and returns the result of an admission that is
+// not counted, or nil. An admission is allowed only if mayAdmit is set.
+func (p *pluginProcess) makeCalls(ctx context.Context, calls *pb.StateCalls, stage *Stage,
+	mayAdmit bool) (*pb.StateResult, error) {
+	if !stage.counts {
+		return nil, &invalidResponse{"the plugin calls the shared state, which it was not given"}
+	}
+	if calls.Admit != nil && !mayAdmit {
+		return nil, &invalidResponse{"the response has an admission that it must not have"}
+	}
+	c, err := proto.ToStateCalls(calls, "plugin "+stage.spec.Name)
+	if err != nil {
+		return nil, &invalidResponse{"call of the shared state: " + err.Error()}
+	}
+	admitted, err := c.Make(ctx, p.shared.State, stage.spec.Timeout/stateShare)
+	if err == nil && admitted.OK() {
+		return nil, nil
+	}
+	return proto.FromStateResult(admitted, err), nil
 }
 
-// remove lets a stage call the state no longer.
-func (s *stateServer) remove(id uint32) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.stages, id)
-}
-
-// close ends all calls and connections.
-func (s *stateServer) close() {
-	s.mu.Lock()
-	if s.cancel != nil {
-		s.cancel()
-	}
-	for _, c := range s.connections {
-		c.Close()
-	}
-	s.mu.Unlock()
-	s.wg.Wait()
-}
-
-// serve serves one connection, until it ends or the process breaks the protocol.
-func (s *stateServer) serve(ctx context.Context, c *socket.Connection) {
-	defer c.Close()
-	for {
-		frame, err := c.Receive(proto.MaxStateRequest)
-		if err != nil {
-			return
-		}
-		var request pb.StateRequest
-		err = protobuf.Unmarshal(*frame, &request)
-		c.Release(frame)
-		if err != nil {
-			return
-		}
-		content, err := protobuf.Marshal(proto.FromStateResult(s.call(ctx, &request)))
-		if err != nil || c.Send(content) != nil {
-			return
-		}
-	}
-}
-
-// call makes one call of the state for a stage. All keys of the stage have a kind that no other
-// plugin has, so the process reaches only the counts of its own stages.
-func (s *stateServer) call(ctx context.Context, request *pb.StateRequest) (shared.Admitted, error) {
-	s.mu.Lock()
-	stage := s.stages[request.Stage]
-	s.mu.Unlock()
-	if stage == nil {
-		return shared.Admitted{}, fmt.Errorf("stage %d may not use the shared state", request.Stage)
-	}
-	ctx, cancel := context.WithTimeout(ctx, stage.spec.Timeout/stateShare)
+// settle sends the result of an admission that is not counted, and returns the verdict that holds
+// instead. The plugin gets the result also if ctx has ended.
+func (p *pluginProcess) settle(ctx context.Context, s *stream, request *pb.InspectRequest,
+	stage *Stage) (*pb.Verdict, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stage.spec.Timeout/stateShare)
 	defer cancel()
-	kind, done := "plugin "+stage.spec.Name, shared.Admitted{Refused: -1}
-	switch c := request.Call.(type) {
-	case *pb.StateRequest_Admit:
-		a, err := proto.ToAdmission(c.Admit, kind)
-		if err != nil {
-			return shared.Admitted{}, err
-		}
-		return s.shared.State.Admit(ctx, a)
-	case *pb.StateRequest_Renew:
-		l, ttl, err := proto.ToLease(c.Renew, kind)
-		if err != nil {
-			return shared.Admitted{}, err
-		}
-		return done, s.shared.State.Renew(ctx, l, ttl)
-	case *pb.StateRequest_Release:
-		l, _, err := proto.ToLease(c.Release, kind)
-		if err != nil {
-			return shared.Admitted{}, err
-		}
-		return done, s.shared.State.Release(ctx, l)
+	stop := context.AfterFunc(ctx, s.close)
+	s.seq++
+	request.Seq = s.seq
+	response, err := s.roundTrip(request)
+	if !stop() && err == nil {
+		err = context.Cause(ctx) // which has ended the stream
 	}
-	return shared.Admitted{}, errors.New("unknown call of the shared state")
+	if err != nil {
+		return nil, err
+	}
+	v := response.Verdicts[0]
+	if v.GetState() != nil {
+		_, err = p.makeCalls(ctx, v.State, stage, false)
+	}
+	return v, err
 }

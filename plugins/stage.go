@@ -21,7 +21,8 @@ type Stage struct {
 	process *supervisor
 	uses    int // number of values of Set that contain the stage; guarded by Host.mu
 
-	// accept sets these fields when the stage is made. They do not change afterwards.
+	// These fields are set when the stage is made. They do not change afterwards.
+	counts     bool // in the state that replicas share
 	wants      pipeline.Wants
 	renames    pipeline.Renames
 	restore    *pipeline.Restore
@@ -77,8 +78,9 @@ func (s *Stage) accept(r *pb.ConfigureResponse) error {
 	g := s.spec.Grants
 	s.visibility = proto.Visibility{Body: g.Body && r.Needs.GetBody(),
 		Request: g.Request && r.Needs.GetRequest(), Principal: g.Principal}
-	// The request is not a part of what a kept verdict holds for.
-	s.reuses = r.Reuse != nil && !s.visibility.Request
+	// The request is not a part of what a kept verdict holds for, and what a verdict does in the
+	// state that replicas share has to be done each time.
+	s.reuses = r.Reuse != nil && !s.visibility.Request && !s.counts
 	s.comparesPrincipals = int(min(r.Reuse.GetPrincipals(), maxPrincipals))
 	s.selfTest = r.Canary
 	s.renames = pipeline.Renames{Tools: r.Renames.GetTools(), Prompts: r.Renames.GetPrompts()}

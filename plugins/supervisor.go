@@ -229,6 +229,7 @@ func (p *supervisor) configure(ctx context.Context, s *Stage) error {
 	if err != nil {
 		return err
 	}
+	s.counts = process.hasSharedState(s.spec)
 	return s.accept(declared)
 }
 

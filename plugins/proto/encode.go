@@ -15,10 +15,14 @@ const (
 )
 
 // RequestParts returns the encoding of q in parts, without a copy of the body and the request of
-// the message. The other parts are in the buffer that it returns, which begins with buf. q.Message
-// must be set. RequestParts changes q while it runs.
+// the message. The other parts are in the buffer that it returns, which begins with buf.
+// RequestParts changes q while it runs.
 func RequestParts(q *pb.InspectRequest, buf []byte) (parts [][]byte, _ []byte, err error) {
 	m := q.Message
+	if m == nil {
+		buf, err = proto.MarshalOptions{}.MarshalAppend(buf, q)
+		return [][]byte{buf}, buf, err
+	}
 	body, request := m.Body, m.Request
 	m.Body, m.Request, q.Message = nil, nil, nil
 	defer func() { m.Body, m.Request, q.Message = body, request, m }()

@@ -29,8 +29,12 @@ func TestRequestParts(t *testing.T) {
 		"no body":    {Kind: pb.Kind_KIND_REQUEST, Method: "m", Request: []byte("1")},
 		"no request": {Kind: pb.Kind_KIND_REQUEST, Method: "m", Body: []byte("1")},
 		"nothing":    {},
+		"a result":   nil,
 	} {
 		want := &pb.InspectRequest{Seq: 300, Stages: []uint32{1, 200}, Message: m}
+		if m == nil {
+			want.Result = &pb.StateResult{Refused: 1}
+		}
 		q := protobuf.Clone(want).(*pb.InspectRequest)
 		parts, _, err := proto.RequestParts(q, []byte{})
 		if err != nil {
@@ -44,8 +48,8 @@ func TestRequestParts(t *testing.T) {
 			!protobuf.Equal(&got, want) {
 			t.Errorf("%s: the parts are the encoding of %v, %v, want %v", name, &got, err, want)
 		}
-		for what, body := range map[string][]byte{"body": q.Message.Body,
-			"request": q.Message.Request} {
+		for what, body := range map[string][]byte{"body": q.GetMessage().GetBody(),
+			"request": q.GetMessage().GetRequest()} {
 			if len(body) > 0 && !slices.ContainsFunc(parts, func(p []byte) bool {
 				return len(p) > 0 && &p[0] == &body[0]
 			}) {

@@ -16,5 +16,6 @@
 // Package scan finds all text in a message, also where the text is encoded.
 //
 // sdk.go has the types, serve.go the gRPC server, sockets.go the server for requests that come over
-// sockets, sharedstate.go the state that replicas share, and schema.go checks configurations.
+// sockets, sharedstate.go the stages that use the state that replicas share, and schema.go checks
+// configurations.
 package sdk

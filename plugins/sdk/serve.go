@@ -34,7 +34,6 @@ func Serve(plugins ...Plugin) {
 	served := newServer(plugins)
 	if sockets := socket.Inherited(); sockets != nil {
 		served.socketToken = sockets.Token()
-		sockets.OnServed(served.state.add)
 		go served.serveSockets(sockets)
 	}
 	plugin.Serve(&plugin.ServeConfig{
@@ -77,7 +76,7 @@ func NewServer(plugins ...Plugin) pb.PluginServer { return newServer(plugins) }
 
 func newServer(plugins []Plugin) *server {
 	return &server{plugins: plugins, stages: map[uint32]stageInUse{},
-		large: proto.NewByteLimit(largeBytes), state: newStateConns()}
+		large: proto.NewByteLimit(largeBytes)}
 }
 
 // largeBytes is how many bytes of large messages are inspected at a time. The host has a limit,
@@ -92,7 +91,6 @@ type server struct {
 	large   proto.ByteLimit
 	// socketToken is the token of the control socket; nil if the process has none.
 	socketToken []byte
-	state       stateConns
 
 	mu     sync.Mutex // guards the fields below
 	lastID uint32
@@ -103,6 +101,7 @@ type server struct {
 type stageInUse struct {
 	plugin string
 	stage  Stage
+	shared StageWithSharedState // nil if the stage does not use the state that replicas share
 }
 
 // maxStages is how many stages may be in use at a time. Each reload makes new stages before it
@@ -174,10 +173,12 @@ func (s *server) Configure(_ context.Context,
 		return nil, status.Errorf(codes.ResourceExhausted, "all %d stages are in use", maxStages)
 	}
 	s.lastID++
+	used := stageInUse{plugin: p.Name, stage: stage}
 	if u, ok := stage.(StageWithSharedState); ok && r.SharedState != nil {
-		u.UseSharedState(SharedState{stageState{s.state, s.lastID}, int(r.SharedState.Replicas)})
+		u.UseSharedState(SharedState{Replicas: int(r.SharedState.Replicas)})
+		used.shared = u
 	}
-	s.stages[s.lastID] = stageInUse{p.Name, stage}
+	s.stages[s.lastID] = used
 	response.Stage = s.lastID
 	return response, nil
 }
@@ -185,6 +186,7 @@ func (s *server) Configure(_ context.Context,
 // Inspect responds to the requests of one stream, one after another.
 func (s *server) Inspect(stream grpc.BidiStreamingServer[pb.InspectRequest,
 	pb.InspectResponse]) error {
+	c := conversation{server: s}
 	for {
 		request, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -193,17 +195,51 @@ func (s *server) Inspect(stream grpc.BidiStreamingServer[pb.InspectRequest,
 		if err != nil {
 			return err
 		}
-		if err := stream.Send(s.inspect(stream.Context(), request)); err != nil {
+		if err := stream.Send(c.respond(stream.Context(), request)); err != nil {
 			return err
 		}
 	}
 }
 
-// inspect returns the response to one request. If a stage is unknown, or if the message cannot be
-// decoded, the verdict is an error. An error denies the message, unless the configuration has
-// on_error = "skip".
-func (s *server) inspect(ctx context.Context, q *pb.InspectRequest) *pb.InspectResponse {
-	r := &pb.InspectResponse{Seq: q.Seq}
+// conversation is the requests of one stream or connection, and their responses. Only one goroutine
+// may use it.
+type conversation struct {
+	server *server
+	last   Count // of the last verdict; without Settle if it cannot be settled
+}
+
+// respond returns the response to a request.
+func (c *conversation) respond(ctx context.Context, q *pb.InspectRequest) *pb.InspectResponse {
+	last := c.last
+	c.last = Count{}
+	if q.Result != nil {
+		return &pb.InspectResponse{Seq: q.Seq, Verdicts: []*pb.Verdict{settle(last, q.Result)}}
+	}
+	return c.inspect(ctx, q)
+}
+
+// settle returns the verdict that holds instead of one whose admission is not counted.
+func settle(count Count, result *pb.StateResult) (p *pb.Verdict) {
+	defer func() {
+		if r := recover(); r != nil {
+			p = proto.FromVerdict(Verdict{}, fmt.Errorf("panicked: %v", r))
+		}
+	}()
+	if count.Settle == nil {
+		return proto.FromVerdict(Verdict{}, errors.New("no admission to settle"))
+	}
+	admitted, err := proto.ToStateResult(result, len(count.Calls.Admission.Limits))
+	v, lease := count.Settle(admitted, err)
+	p = proto.FromVerdict(v, nil)
+	p.State = proto.FromStateCalls(StateCalls{Release: lease})
+	return p
+}
+
+// inspect returns the response to a request about a message. If a stage is unknown, or if the
+// message cannot be decoded, the verdict is an error. An error denies the message, unless the
+// configuration has on_error = "skip". A stage with an admission is the last one that is asked.
+func (c *conversation) inspect(ctx context.Context, q *pb.InspectRequest) *pb.InspectResponse {
+	s, r := c.server, &pb.InspectResponse{Seq: q.Seq}
 	m, err := proto.ToMessage(q.Message)
 	if err != nil {
 		r.Verdicts = []*pb.Verdict{proto.FromVerdict(Verdict{}, err)}
@@ -218,30 +254,54 @@ func (s *server) inspect(ctx context.Context, q *pb.InspectRequest) *pb.InspectR
 	if len(q.Stages) > 1 {
 		m = m.WithLeaves()
 	}
+	asked := len(q.Stages)
+	var calls []*pb.StateCalls // by stage; nil if no stage uses the state that replicas share
 	verdicts, errs := pipeline.InspectInOrder(m, len(q.Stages),
-		func(i int, m *mcp.Message) (Verdict, error) {
+		func(i int, m *mcp.Message) (v Verdict, err error) {
+			if i >= asked {
+				return Verdict{}, errors.New("not asked")
+			}
 			s.mu.Lock()
-			c, ok := s.stages[q.Stages[i]]
+			used, ok := s.stages[q.Stages[i]]
 			s.mu.Unlock()
 			if !ok {
 				return Verdict{}, fmt.Errorf("no stage with the number %d", q.Stages[i])
 			}
-			return inspectStage(ctx, c.stage, m)
+			v, count, err := used.inspect(ctx, m)
+			if used.shared != nil {
+				if calls == nil {
+					calls = make([]*pb.StateCalls, len(q.Stages))
+				}
+				calls[i] = proto.FromStateCalls(count.Calls)
+				if calls[i].GetAdmit() != nil {
+					c.last, asked = count, i+1
+				}
+			}
+			return v, err
 		})
-	for i, v := range verdicts {
-		r.Verdicts = append(r.Verdicts, proto.FromVerdict(v, errs[i]))
+	for i, v := range verdicts[:min(len(verdicts), asked)] {
+		p := proto.FromVerdict(v, errs[i])
+		if calls != nil {
+			p.State = calls[i]
+		}
+		r.Verdicts = append(r.Verdicts, p)
 	}
 	return r
 }
 
-// inspectStage returns the verdict of a stage. A panic becomes an error.
-func inspectStage(ctx context.Context, stage Stage, m *mcp.Message) (v Verdict, err error) {
+// inspect returns the verdict of the stage, and what the message changes in the state that replicas
+// share. A panic becomes an error.
+func (u stageInUse) inspect(ctx context.Context, m *mcp.Message) (v Verdict, c Count, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			v, err = Verdict{}, fmt.Errorf("panicked: %v", r)
+			v, c, err = Verdict{}, Count{}, fmt.Errorf("panicked: %v", r)
 		}
 	}()
-	return stage.Inspect(ctx, m)
+	if u.shared != nil {
+		return u.shared.InspectShared(ctx, m)
+	}
+	v, err = u.stage.Inspect(ctx, m)
+	return v, c, err
 }
 
 // Close closes a stage. It is no error if there is no such stage.

@@ -38,7 +38,7 @@ func (s *server) serveSockets(sockets *socket.Acceptor) {
 // serveSocket responds to the requests of one connection, one after another. It ends the connection
 // when a request cannot be read or a response cannot be sent.
 func (s *server) serveSocket(ctx context.Context, conn net.Conn, buffers socket.Buffers) {
-	c := socket.NewConnection(conn, buffers)
+	c, requests := socket.NewConnection(conn, buffers), conversation{server: s}
 	for {
 		frame, err := c.Receive(proto.MaxMessageBytes)
 		if err != nil {
@@ -51,7 +51,7 @@ func (s *server) serveSocket(ctx context.Context, conn net.Conn, buffers socket.
 			fmt.Fprintln(os.Stderr, "invalid request:", err)
 			return
 		}
-		response := s.inspect(ctx, &request)
+		response := requests.respond(ctx, &request)
 		buf := buffers.Get(protobuf.Size(response))
 		*buf, err = protobuf.MarshalOptions{UseCachedSize: true}.MarshalAppend((*buf)[:0], response)
 		if err == nil {

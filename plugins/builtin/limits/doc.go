@@ -116,6 +116,8 @@
 //
 //   - A message that a rule counts takes one round trip to the shared state. The end of a call that
 //     counts as open takes another one. A message that this replica alone must deny takes none.
+//   - A message counts in this replica while the state is asked. If the state refuses it, that is
+//     taken back.
 //   - Replicas count together what is counted by equal rules of a plugin with the same name.
 //     Replicas whose rules differ, for example during a change of the configuration, count apart.
 //   - A call that is open holds a lease for timeout and a quarter of it. Progress renews the lease.

@@ -91,9 +91,6 @@ type admission struct {
 	loop    *loop         // nil if loops are not looked for
 	call    recordedCall  // valid if loop is not nil
 
-	// admitted is set if the replicas together have admitted the message, so that rates and open
-	// requests do not matter.
-	admitted bool
 	// alone is set if the message is counted only here, although other replicas share the limits.
 	alone      bool
 	lease      shared.Lease // for an open request, in the state that replicas share
@@ -115,7 +112,7 @@ func (l *limiter) admit(a admission) (repetitions int, denied *denial) {
 	defer l.mu.Unlock()
 	repetitions, open, denied := l.check(a)
 	if denied == nil {
-		l.count(a, open)
+		l.count(a, open, nil)
 	}
 	return repetitions, denied
 }
@@ -153,7 +150,7 @@ func (l *limiter) check(a admission) (repetitions int, open *openRequest, denied
 	}
 	hasConcurrent := false
 	for _, r := range a.rules {
-		if c := p.counters[r.key(m)]; c != nil && !a.admitted {
+		if c := p.counters[r.key(m)]; c != nil {
 			if denied := l.checkRule(r, p, c, a, isOpen); denied != nil {
 				return repetitions, nil, denied
 			}
@@ -166,9 +163,24 @@ func (l *limiter) check(a admission) (repetitions int, open *openRequest, denied
 	return repetitions, open, nil
 }
 
+// counted has the changes that count has made for a message, so that they can be taken back.
+type counted struct {
+	rates   []*rate.Limiter // those that the message was taken from
+	open    *openRequest    // the open call that count added; nil if it added none
+	renewed *openRequest    // the open call that got the lease; nil if none got it
+	lease   shared.Lease    // that renewed had before
+	until   time.Time       // when lease ends
+	isCall  bool            // the message is in the history of its session
+}
+
 // count counts a message that check has admitted. open is the result of check. The caller has held
-// l.mu since then.
-func (l *limiter) count(a admission, open *openRequest) {
+// l.mu since then. If done is not nil, count adds to it what it does.
+func (l *limiter) count(a admission, open *openRequest, done *counted) {
+	take := func(from *rate.Limiter) {
+		if from != nil && from.AllowN(a.now, 1) && done != nil {
+			done.rates = append(done.rates, from)
+		}
+	}
 	m, p := a.message, l.principals[a.message.Principal.ID()]
 	var concurrent []*counter
 	for _, r := range a.rules {
@@ -178,12 +190,8 @@ func (l *limiter) count(a admission, open *openRequest) {
 			p.counters[r.key(m)] = c
 			l.counters++
 		}
-		if c.rate != nil {
-			c.rate.AllowN(a.now, 1)
-		}
-		if c.part != nil {
-			c.part.AllowN(a.now, 1)
-		}
+		take(c.rate)
+		take(c.part)
 		if r.Concurrent > 0 {
 			concurrent = append(concurrent, c)
 		}
@@ -193,13 +201,46 @@ func (l *limiter) count(a admission, open *openRequest) {
 		for _, c := range concurrent {
 			c.open++
 		}
-		p.open[requestKey{m.Session, m.Exchange, m.Server}] = &openRequest{concurrent,
-			a.now.Add(a.timeout), a.lease, a.leaseUntil}
+		added := &openRequest{concurrent, a.now.Add(a.timeout), a.lease, a.leaseUntil}
+		p.open[requestKey{m.Session, m.Exchange, m.Server}] = added
+		if done != nil {
+			done.open = added
+		}
 	case open != nil && a.leaseUntil.After(open.leaseUntil):
+		if done != nil {
+			done.renewed, done.lease, done.until = open, open.lease, open.leaseUntil
+		}
 		open.lease, open.leaseUntil = a.lease, a.leaseUntil
 	}
 	if a.loop != nil {
 		l.recordCall(p, a)
+		if done != nil {
+			done.isCall = true
+		}
+	}
+}
+
+// takeBack takes back what count has done for a message. The caller holds l.mu.
+func (l *limiter) takeBack(a admission, done counted) {
+	now := time.Now()
+	for _, r := range done.rates {
+		r.AllowN(now, -1) // gives back what AllowN(a.now, 1) took
+	}
+	m := a.message
+	p := l.principals[m.Principal.ID()]
+	if p == nil {
+		return // everything else was removed meanwhile
+	}
+	key := requestKey{m.Session, m.Exchange, m.Server}
+	switch open := p.open[key]; {
+	case open == nil: // closed meanwhile
+	case open == done.open:
+		p.close(key, open)
+	case open == done.renewed:
+		open.lease, open.leaseUntil = done.lease, done.until
+	}
+	if done.isCall {
+		p.histories[m.Session].remove(a, l.hashExchange(m))
 	}
 }
 
@@ -310,8 +351,9 @@ func (l *limiter) reserve(p *principalState, a admission, opens bool) *denial {
 }
 
 // extend keeps the call that m belongs to open until the given time. m shows that the call goes on.
-// It returns the lease of the call if the lease ends before that; otherwise a lease without a name.
-func (l *limiter) extend(m *mcp.Message, until time.Time) (short shared.Lease) {
+// If the lease of the call ends before that, extend returns it, and takes it as renewed until
+// leaseUntil; otherwise it returns a lease without a name.
+func (l *limiter) extend(m *mcp.Message, until, leaseUntil time.Time) (short shared.Lease) {
 	if m.Exchange == "" {
 		return short
 	}
@@ -319,20 +361,12 @@ func (l *limiter) extend(m *mcp.Message, until time.Time) (short shared.Lease) {
 	defer l.mu.Unlock()
 	if r := l.openRequest(m); r != nil {
 		r.until = until
-		if r.leaseUntil.Before(until) {
+		if r.lease.Name != "" && r.leaseUntil.Before(until) {
+			r.leaseUntil = leaseUntil
 			return r.lease
 		}
 	}
 	return short
-}
-
-// renewed records when the lease of the call that m belongs to ends.
-func (l *limiter) renewed(m *mcp.Message, until time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if r := l.openRequest(m); r != nil {
-		r.leaseUntil = until
-	}
 }
 
 // openRequest returns the open call that m belongs to, or nil. The caller holds l.mu.

@@ -8,6 +8,7 @@ import (
 
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
+	"gatekit/core/shared"
 	"gatekit/plugins/sdk"
 )
 
@@ -54,30 +55,46 @@ func (s *stage) Wants() pipeline.Wants { return s.config.wants() }
 
 // Inspect implements sdk.Stage.
 func (s *stage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) {
+	return s.inspect(ctx, m, &sdk.Count{})
+}
+
+// inspect returns the verdict on a message. It adds to c what the message changes in the state that
+// replicas share.
+func (s *stage) inspect(ctx context.Context, m *mcp.Message, c *sdk.Count) (sdk.Verdict, error) {
 	if err := ctx.Err(); err != nil {
 		return sdk.Verdict{}, fmt.Errorf("count the message: %w", context.Cause(ctx))
 	}
 	switch m.Kind {
 	case mcp.Request:
-		return s.admit(ctx, m)
+		return s.admit(ctx, m, c)
 	case mcp.Notification:
 		if m.Method == "notifications/cancelled" && m.Direction == mcp.ToServer {
-			s.finish(ctx, m)
+			s.finish(m, c)
 		} else {
-			s.extend(ctx, m, s.config.timeout)
+			s.extend(m, s.config.timeout, c)
 		}
-		if v, err := s.admit(ctx, m); err != nil || v.Action == pipeline.Deny {
+		if v, err := s.admit(ctx, m, c); err != nil || v.Action == pipeline.Deny {
 			return v, err
 		}
 	default:
 		if m.Direction == mcp.ToServer { // the client answers a request of the server
-			s.extend(ctx, m, s.config.timeout)
+			s.extend(m, s.config.timeout, c)
 			return sdk.Allow(), nil
 		}
-		s.finish(ctx, m)
+		s.finish(m, c)
 		return s.inspectAnswer(ctx, m)
 	}
-	return s.limitSize(ctx, m)
+	v, err := s.limitSize(ctx, m)
+	if settle := c.Settle; settle != nil { // of the notification
+		c.Settle = func(r shared.Admitted, err error) (sdk.Verdict, shared.Lease) {
+			settled, lease := settle(r, err)
+			if settled.Action == pipeline.Allow {
+				settled = v
+			}
+			return settled, lease
+		}
+	}
+	return v, err
 }
 
 // limitSize returns the verdict on the size of a message.
@@ -106,7 +123,7 @@ func (s *stage) inspectAnswer(ctx context.Context, m *mcp.Message) (sdk.Verdict,
 const serverRequestTimeout = 10 * time.Minute
 
 // admit counts a request or notification, or denies it.
-func (s *stage) admit(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) {
+func (s *stage) admit(ctx context.Context, m *mcp.Message, c *sdk.Count) (sdk.Verdict, error) {
 	now := time.Now()
 	a := admission{message: m, now: now, timeout: s.config.timeout}
 	for i := range s.config.Calls {
@@ -123,30 +140,27 @@ func (s *stage) admit(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) 
 		a.loop, a.call = l, call
 	}
 	if m.Kind == mcp.Request && m.Direction == mcp.ToClient {
-		s.extend(ctx, m, max(s.config.timeout, serverRequestTimeout))
+		s.extend(m, max(s.config.timeout, serverRequestTimeout), c)
 	}
 	if err := ctx.Err(); err != nil {
 		return sdk.Verdict{}, fmt.Errorf("count the message: %w", context.Cause(ctx))
 	}
-	if len(a.rules) == 0 && a.loop == nil {
+	switch {
+	case len(a.rules) == 0 && a.loop == nil:
 		return sdk.Allow(), nil
+	case s.shared == nil || len(a.rules) == 0:
+		return a.verdict(s.limiter.admit(a)), nil
 	}
-	var repetitions int
-	var denied *denial
-	alone := false
-	if s.shared == nil || len(a.rules) == 0 {
-		repetitions, denied = s.limiter.admit(a)
-	} else {
-		var err error
-		if repetitions, alone, denied, err = s.admitShared(ctx, a); err != nil {
-			return sdk.Verdict{}, fmt.Errorf("count the message: %w", err)
-		}
-	}
+	return s.admitShared(a, c), nil
+}
+
+// verdict returns the verdict on a message from the result of limiter.admit.
+func (a admission) verdict(repetitions int, denied *denial) sdk.Verdict {
 	if denied != nil {
-		return sdk.Deny(denied.reason, pipeline.Finding{Type: denied.findingType}), nil
+		return sdk.Deny(denied.reason, pipeline.Finding{Type: denied.findingType})
 	}
 	v := sdk.Allow()
-	if alone {
+	if a.alone {
 		v.Reason = reasonAlone
 		v.Findings = []pipeline.Finding{{Type: findingAlone}}
 	}
@@ -154,24 +168,19 @@ func (s *stage) admit(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) 
 		v.Reason = a.loop.reason(repetitions)
 		v.Findings = append(v.Findings, pipeline.Finding{Type: findingLoop})
 	}
-	return v, nil
+	return v
 }
 
 // extend keeps the call that m belongs to open for some time from now on.
-func (s *stage) extend(ctx context.Context, m *mcp.Message, by time.Duration) {
-	lease := s.limiter.extend(m, time.Now().Add(by))
-	if s.shared != nil && lease.Name != "" {
-		s.renew(ctx, m, lease, by)
-	}
+func (s *stage) extend(m *mcp.Message, by time.Duration, c *sdk.Count) {
+	now := time.Now()
+	c.Calls.Renew = s.limiter.extend(m, now.Add(by), now.Add(leaseTime(by)))
+	c.Calls.RenewTTL = leaseTime(by)
 }
 
-// finish closes the call that m belongs to. If the state that replicas share is not available, the
-// call ends there later, by its time.
-func (s *stage) finish(ctx context.Context, m *mcp.Message) {
-	lease := s.limiter.finish(m)
-	if s.shared != nil && lease.Name != "" {
-		s.shared.state.Release(ctx, lease)
-	}
+// finish closes the call that m belongs to.
+func (s *stage) finish(m *mcp.Message, c *sdk.Count) {
+	c.Calls.Release = s.limiter.finish(m)
 }
 
 // maxSelfTest is the largest limit that the self-test exceeds. For a larger limit, the message

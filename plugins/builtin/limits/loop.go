@@ -104,6 +104,20 @@ func (l *limiter) recordCall(p *principalState, a admission) {
 	h.until = a.now.Add(a.loop.within)
 }
 
+// remove removes a call that was not made after all. exchange is the hash of its exchange. h may be
+// nil.
+func (h *callHistory) remove(a admission, exchange uint64) {
+	if h == nil {
+		return
+	}
+	for i, c := range slices.Backward(h.calls) {
+		if c.exchange == exchange && c.digest == a.call.digest && c.time.Equal(a.now) {
+			h.calls = slices.Delete(h.calls, i, i+1)
+			return
+		}
+	}
+}
+
 // recordResult adds the hash of a result to the call that m answers. All denied results have the
 // hash 0, since they look the same to the client.
 func (l *limiter) recordResult(m *mcp.Message, result uint64) {

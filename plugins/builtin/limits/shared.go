@@ -18,7 +18,6 @@ import (
 
 // sharedLimits counts the messages of all replicas, in the state that they share.
 type sharedLimits struct {
-	state  shared.Admitter
 	local  bool          // count in this replica only while the state is not available
 	rules  []string      // for each rule, a name that is the same for equal rules
 	leases string        // begins the names of the leases of this stage
@@ -34,7 +33,7 @@ const (
 // UseSharedState implements sdk.StageWithSharedState.
 func (s *stage) UseSharedState(state sdk.SharedState) {
 	s.limiter.replicas = state.Replicas
-	s.shared = &sharedLimits{state: state.Admitter, local: state.Replicas > 0, leases: rand.Text()}
+	s.shared = &sharedLimits{local: state.Replicas > 0, leases: rand.Text()}
 	for _, r := range s.config.Calls {
 		s.shared.rules = append(s.shared.rules, r.name())
 	}
@@ -48,64 +47,87 @@ func (r *rule) name() string {
 	return string(sum[:16])
 }
 
-// admitShared is limiter.admit for all replicas together. alone is set if the message was counted
-// in this replica only. err is the cause of ctx.
-//
-// The limiter of this replica counts as well. The state would also refuse what this limiter
-// refuses, so a client that is too fast costs no call of the state. The limiter also bounds how
-// many counters a principal makes.
-func (s *stage) admitShared(ctx context.Context, a admission) (repetitions int, alone bool,
-	denied *denial, err error) {
-	l := s.limiter
-	l.mu.Lock()
-	repetitions, open, denied := l.check(a)
-	isFurtherRound := open != nil
-	if isFurtherRound {
-		a.lease = open.lease
-	}
-	l.mu.Unlock()
-	if denied != nil {
-		return repetitions, false, denied, nil
-	}
-	all, rules := s.admission(&a)
-	result, err := s.shared.state.Admit(ctx, all)
-	if errors.Is(err, shared.ErrLost) { // it has counted nothing, and now it can
-		result, err = s.shared.state.Admit(ctx, all)
-	}
-	isAway := errors.Is(err, shared.ErrUnavailable) || errors.Is(err, shared.ErrLost)
-	switch {
-	case errors.Is(err, shared.ErrFull):
-		return 0, false, &denial{"full", "the message cannot be counted: " + err.Error()}, nil
-	case isAway && s.shared.local:
-		a.alone = true
-	case err != nil:
-		return 0, false, &denial{"shared", shared.ErrUnavailable.Error()}, nil
-	case result.TooMany:
-		return 0, false, rules[result.Refused].tooMany(""), nil
-	case !result.OK():
-		return 0, false, rules[result.Refused].tooFast(result.RetryAfter, ""), nil
-	default:
-		a.admitted = true
-	}
-	if err = context.Cause(ctx); err == nil {
-		// check again, because another message may have been counted meanwhile
-		l.mu.Lock()
-		repetitions, open, denied = l.check(a)
-		if denied == nil {
-			l.count(a, open)
-		}
-		l.mu.Unlock()
-	}
-	if (denied != nil || err != nil) && a.admitted && a.lease.Name != "" && !isFurtherRound {
-		s.shared.state.Release(context.WithoutCancel(ctx), a.lease)
-	}
-	return repetitions, a.alone, denied, err
+// InspectShared implements sdk.StageWithSharedState.
+func (s *stage) InspectShared(ctx context.Context, m *mcp.Message) (v sdk.Verdict, c sdk.Count,
+	err error) {
+	v, err = s.inspect(ctx, m, &c)
+	return v, c, err
 }
 
-// admission returns what the message of a counts in the state, and the rule of each limit. It sets
-// the lease of a.
-func (s *stage) admission(a *admission) (all shared.Admission, rules []indexedRule) {
-	var keys []shared.Key
+// admitShared is limiter.admit for all replicas together. It adds to c what the message counts in
+// the state.
+//
+// The limiter of this replica counts first. The state would also refuse what this limiter refuses,
+// so a client that is too fast costs no call of the state. The limiter also bounds how many
+// counters a principal makes. If the state does not count the message, settle takes back what this
+// limiter has counted.
+func (s *stage) admitShared(a admission, c *sdk.Count) sdk.Verdict {
+	a.message = withoutBody(a.message) // settle keeps it
+	all, rules, keys := s.admission(a)
+	l := s.limiter
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	repetitions, open, denied := l.check(a)
+	if denied != nil {
+		return a.verdict(repetitions, denied)
+	}
+	var opened shared.Lease // by this message
+	if keys != nil {
+		a.lease.Keys = keys
+		if open != nil {
+			a.lease.Name = open.lease.Name
+		}
+		if a.lease.Name == "" {
+			a.lease.Name = s.shared.leases + strconv.FormatUint(s.shared.last.Add(1), 10)
+			opened = a.lease
+		}
+		all.Lease, all.TTL = a.lease.Name, leaseTime(a.timeout)
+		a.leaseUntil = a.now.Add(all.TTL)
+	}
+	var done counted
+	l.count(a, open, &done)
+	c.Calls.Admission = all
+	c.Settle = func(r shared.Admitted, err error) (sdk.Verdict, shared.Lease) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.takeBack(a, done)
+		isAway := errors.Is(err, shared.ErrUnavailable) || errors.Is(err, shared.ErrLost)
+		denied := &denial{"shared", shared.ErrUnavailable.Error()}
+		switch {
+		case errors.Is(err, sdk.ErrGivenUp):
+			return a.verdict(0, denied), opened
+		case errors.Is(err, shared.ErrFull):
+			denied = &denial{"full", "the message cannot be counted: " + err.Error()}
+		case isAway && s.shared.local:
+			a.alone = true
+			var repetitions int
+			if repetitions, open, denied = l.check(a); denied == nil {
+				l.count(a, open, nil)
+			}
+			return a.verdict(repetitions, denied), shared.Lease{}
+		case err != nil:
+		case r.TooMany:
+			denied = rules[r.Refused].tooMany("")
+		default:
+			denied = rules[r.Refused].tooFast(r.RetryAfter, "")
+		}
+		return a.verdict(0, denied), shared.Lease{}
+	}
+	return a.verdict(repetitions, nil)
+}
+
+// withoutBody returns the parts of a message that the limiter reads, apart from its body.
+func withoutBody(m *mcp.Message) *mcp.Message {
+	h := mcp.NewRequest("", m.Method, nil)
+	h.Direction, h.Session, h.Principal = m.Direction, m.Session, m.Principal
+	h.Exchange, h.Server, h.Name = m.Exchange, m.Server, m.Name
+	return h
+}
+
+// admission returns what the message of a counts in the state, without a lease, the rule of each
+// limit, and the keys of the limits that need a lease.
+func (s *stage) admission(a admission) (all shared.Admission, rules []indexedRule,
+	keys []shared.Key) {
 	for _, r := range a.rules {
 		k := r.key(a.message)
 		limit := shared.Limit{Rate: r.Rate, Per: time.Minute, Burst: r.Burst,
@@ -121,27 +143,9 @@ func (s *stage) admission(a *admission) (all shared.Admission, rules []indexedRu
 			keys = append(keys, limit.Key)
 		}
 	}
-	if keys == nil {
-		return all, rules
-	}
-	if a.lease.Name == "" {
-		a.lease.Name = s.shared.leases + strconv.FormatUint(s.shared.last.Add(1), 10)
-	}
-	a.lease.Keys = keys
-	all.Lease, all.TTL = a.lease.Name, leaseTime(a.timeout)
-	a.leaseUntil = a.now.Add(all.TTL)
-	return all, rules
+	return all, rules, keys
 }
 
 // leaseTime returns for how long a lease is held so that a call counts as open for the given time.
 // With the quarter more, a call with much progress renews its lease only now and then.
 func leaseTime(timeout time.Duration) time.Duration { return timeout + timeout/4 }
-
-// renew renews the lease of the call that m belongs to. After an error, the next sign of activity
-// tries it again.
-func (s *stage) renew(ctx context.Context, m *mcp.Message, lease shared.Lease, by time.Duration) {
-	begun := time.Now()
-	if s.shared.state.Renew(ctx, lease, leaseTime(by)) == nil {
-		s.limiter.renewed(m, begun.Add(leaseTime(by)))
-	}
-}

@@ -2,6 +2,7 @@ package limits_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -17,15 +18,36 @@ import (
 	"gatekit/plugins/sdk"
 )
 
+// replica is a stage whose calls of the state are made as Gatekit makes them.
+type replica struct {
+	sdk.Stage
+	state shared.Admitter
+}
+
+// Inspect implements sdk.Stage.
+func (r replica) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) {
+	v, c, err := r.Stage.(sdk.StageWithSharedState).InspectShared(ctx, m)
+	result, stateErr := c.Calls.Make(ctx, r.state, time.Minute)
+	if stateErr == nil && result.OK() {
+		return v, err
+	}
+	v, lease := c.Settle(result, stateErr)
+	sdk.StateCalls{Release: lease}.Make(ctx, r.state, time.Minute)
+	if errors.Is(stateErr, sdk.ErrGivenUp) {
+		err = stateErr
+	}
+	return v, err
+}
+
 // newReplicas returns the stages of n replicas that share a state. parts is by how many they divide
 // their limits without it; 0 denies.
 func newReplicas(t testing.TB, n int, state shared.Admitter, parts int, config string) []sdk.Stage {
 	t.Helper()
 	all := make([]sdk.Stage, n)
 	for i := range all {
-		all[i] = newStage(t, config)
-		all[i].(sdk.StageWithSharedState).UseSharedState(sdk.SharedState{Admitter: state,
-			Replicas: parts})
+		s := newStage(t, config)
+		s.(sdk.StageWithSharedState).UseSharedState(sdk.SharedState{Replicas: parts})
+		all[i] = replica{s, state}
 	}
 	return all
 }
@@ -401,24 +423,170 @@ func TestRulesInTheState(t *testing.T) {
 	})
 }
 
-// A call that the client gives up while it is counted does not stay open.
+// A call that the client gives up while it is counted does not stay open, in no replica.
 func TestCancelledWhileCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		state := &observed{Admitter: &shared.Memory{}, calls: map[string]int{}, before: cancel}
-		all := newReplicas(t, 2, state, 0, `{"calls":[{"per":"tool","concurrent":1}]`+otherLimitsOff)
+		all := newReplicas(t, 2, state, 0, `{"calls":[{"per":"tool","concurrent":1,"rate":1,`+
+			`"burst":3}]`+otherLimitsOff)
 		if v, err := all[0].Inspect(ctx, call("read", `{}`)); err == nil {
 			t.Errorf("got %+v, want an error", v)
 		}
 		for _, s := range all {
-			requireAllowed(t, s, call("read", `{}`))
-			requireAllowed(t, s, result("tools/call", `{}`))
+			requireAllowed(t, s, call("read", `{}`, exchange("2")))
+			requireAllowed(t, s, result("tools/call", `{}`, exchange("2")))
 		}
 	})
 }
 
-// Equal calls that are counted at the same time make a loop, too. The one that is denied does not
-// stay open.
+// What the state refuses counts in no replica: not for rates, nor as open, nor as a repeated call.
+func TestRefusedMessagesDoNotCount(t *testing.T) {
+	const rateReason = "calls[0]: limit of 60 messages per minute per tool reached (burst 3); " +
+		"retry in 1s"
+	const openReason = "calls[0]: limit of 3 open requests per tool reached"
+	for name, test := range map[string]struct {
+		rule, reason string
+		after        func(t *testing.T, state *sharedtest.Faulty, s sdk.Stage)
+	}{
+		"rates": {`"rate":60,"burst":3`, rateReason,
+			func(t *testing.T, state *sharedtest.Faulty, s sdk.Stage) {
+				state.Lose()
+				for i := range 3 {
+					requireAllowed(t, s, call("read", `{}`, exchange(fmt.Sprint("a", i))))
+				}
+				requireDenied(t, s, call("read", `{}`), rateReason, "rate")
+			}},
+		"parts of rates": {`"rate":60,"burst":3`, rateReason,
+			func(t *testing.T, state *sharedtest.Faulty, s sdk.Stage) {
+				state.Fail(shared.ErrUnavailable)
+				requireAllowed(t, s, call("read", `{}`))
+				requireDenied(t, s, call("read", `{}`), "calls[0]: limit of 60 messages per minute "+
+					"per tool reached (burst 3); retry in 3s; shared state is not available, so "+
+					"this replica admits 1/3", "rate")
+			}},
+		"open calls": {`"concurrent":3`, openReason,
+			func(t *testing.T, state *sharedtest.Faulty, s sdk.Stage) {
+				state.Lose()
+				for i := range 3 {
+					requireAllowed(t, s, call("read", `{}`, exchange(fmt.Sprint("a", i))))
+				}
+				requireDenied(t, s, call("read", `{}`), openReason, "concurrency")
+			}},
+		"alone": {`"concurrent":3`, openReason,
+			func(t *testing.T, state *sharedtest.Faulty, s sdk.Stage) {
+				state.Fail(shared.ErrUnavailable)
+				requireAllowed(t, s, call("read", `{}`, exchange("a")))
+				requireDenied(t, s, call("read", `{}`), openReason+"; shared state is not "+
+					"available, so this replica admits 1/3", "concurrency")
+			}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				state := sharedtest.NewFaulty(&shared.Memory{})
+				all := newReplicas(t, 2, state, 3, `{"calls":[{"per":"tool",`+test.rule+`}],`+
+					`"loop":{"flag":4,"same":5},"result":{"action":"off"}}`)
+				for i := range 3 {
+					requireAllowed(t, all[0], call("read", `{}`, exchange(fmt.Sprint(i))))
+				}
+				for i := range 9 {
+					findingType := map[bool]string{true: "rate", false: "concurrency"}[strings.
+						Contains(test.rule, "rate")]
+					requireDenied(t, all[1], call("read", `{}`, exchange(fmt.Sprint(i))),
+						test.reason, findingType)
+				}
+				test.after(t, state, all[1])
+			})
+		})
+	}
+}
+
+// A further round that the state refuses leaves the call open, with the lease that it has.
+func TestRefusedFurtherRounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		state := &observed{Admitter: &shared.Memory{}, calls: map[string]int{}}
+		all := newReplicas(t, 2, state, 0, `{"calls":[{"per":"tool","concurrent":5,"rate":1,`+
+			`"burst":3}],"timeout":"20s"`+otherLimitsOff)
+		requireAllowed(t, all[0], call("read", `{}`))
+		for i := range 2 {
+			requireAllowed(t, all[1], call("read", `{}`, exchange(fmt.Sprint("a", i))))
+		}
+		time.Sleep(4 * time.Second)
+		requireDenied(t, all[0], call("read", `{}`), "calls[0]: limit of 1 messages per minute per "+
+			"tool reached (burst 3); retry in 56s", "rate")
+		time.Sleep(time.Second + 1) // a quarter of the time since the first round
+		state.took()
+		requireAllowed(t, all[0], notification("notifications/progress", mcp.ToClient))
+		if got := state.took(); got != "admit 0 release 0 renew 1" {
+			t.Errorf("progress takes the calls %q, want a renewal", got)
+		}
+		requireAllowed(t, all[0], result("tools/call", `{}`))
+		if got := state.took(); got != "admit 0 release 1 renew 0" {
+			t.Errorf("the answer takes the calls %q, want a release", got)
+		}
+	})
+}
+
+// A call that was closed or forgotten while it is counted can be taken back as well.
+func TestTakeBackWhatIsClosed(t *testing.T) {
+	for name, meanwhile := range map[string]*mcp.Message{
+		"closed":    notification("notifications/cancelled", mcp.ToServer),
+		"forgotten": call("read", `{}`, principalSession("bob", "s1")), // after an hour
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				faulty := sharedtest.NewFaulty(&shared.Memory{})
+				state := &observed{Admitter: faulty, calls: map[string]int{}}
+				s := newReplicas(t, 1, state, 0, `{"calls":[{"per":"tool","rate":60,"burst":2,`+
+					`"concurrent":1}],"loop":{"flag":4,"same":5},"result":{"action":"off"}}`)[0]
+				state.before = func() {
+					if state.before = nil; name == "forgotten" {
+						time.Sleep(time.Hour)
+					}
+					faulty.Fail(fmt.Errorf("%w: x", shared.ErrFull))
+					inspect(t, s, meanwhile)
+				}
+				requireDenied(t, s, call("read", `{}`), "the message cannot be counted: shared "+
+					"state is full: x", "full")
+				faulty.Fail(nil)
+				for i := range 2 {
+					requireAllowed(t, s, call("read", `{}`, exchange(fmt.Sprint("a", i))))
+					requireAllowed(t, s, result("tools/call", `{}`, exchange(fmt.Sprint("a", i))))
+				}
+			})
+		})
+	}
+}
+
+// A notification that is counted gets the verdict on its size, unless it is refused.
+func TestNotificationsInTheState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		state := sharedtest.NewFaulty(&shared.Memory{})
+		rule := `{"calls":[{"per":"server","methods":["notifications/tasks"],"rate":60,"burst":2}],` +
+			`"loop":{"action":"off"},"result":{"bytes":1000,"action":"deny"}}`
+		all := newReplicas(t, 2, state, 1, rule)
+		small := notification("notifications/tasks", mcp.ToClient)
+		large := mcp.NewNotification("notifications/tasks", []byte(`{"taskId":"t","result":{`+
+			`"content":[{"type":"text","text":"`+strings.Repeat("x", 2000)+`"}]}}`))
+		large.Direction = mcp.ToClient
+		withFields(large, nil)
+		requireAllowed(t, all[0], small)
+		if v := inspect(t, all[0], large); v.Action != pipeline.Deny || v.Reason == "" {
+			t.Errorf("a large notification: got %+v", v)
+		}
+		requireDenied(t, all[1], small, "calls[0]: limit of 60 messages per minute per server "+
+			"reached (burst 2); retry in 1s", "rate")
+		state.Fail(shared.ErrUnavailable)
+		requireAllowed(t, all[1], small)
+		if v := inspect(t, all[1], large); v.Action != pipeline.Deny ||
+			strings.Contains(v.Reason, "calls[0]") {
+			t.Errorf("a large notification without the state: got %+v", v)
+		}
+	})
+}
+
+// Equal calls that are counted at the same time make a loop, too. The one that is denied costs no
+// call of the state.
 func TestLoopWhileCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -442,8 +610,8 @@ func TestLoopWhileCounted(t *testing.T) {
 		}
 		close(release)
 		callers.Wait()
-		if got := state.took(); denied.Load() != 1 || got != "admit 2 release 1 renew 0" {
-			t.Errorf("%d of two equal calls are denied after the calls %q, want 1 and one release",
+		if got := state.took(); denied.Load() != 1 || got != "admit 1 release 0 renew 0" {
+			t.Errorf("%d of two equal calls are denied after the calls %q, want 1 and one call",
 				denied.Load(), got)
 		}
 	})

@@ -185,23 +185,23 @@ func (Action) EnumDescriptor() ([]byte, []int) {
 	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{2}
 }
 
-// StateOutcome is the result of a StateRequest. Values that are not listed mean UNAVAILABLE.
+// StateOutcome is the result of an admission. Values that are not listed mean UNAVAILABLE.
 type StateOutcome int32
 
 const (
-	StateOutcome_STATE_OUTCOME_UNAVAILABLE StateOutcome = 0 // it may have been carried out or not
-	StateOutcome_STATE_OUTCOME_DONE        StateOutcome = 1
+	StateOutcome_STATE_OUTCOME_UNAVAILABLE StateOutcome = 0 // it may have been counted or not
+	StateOutcome_STATE_OUTCOME_GIVEN_UP    StateOutcome = 1 // nobody waits for the message any more; it may have been counted
 	StateOutcome_STATE_OUTCOME_REFUSED     StateOutcome = 2 // a limit refused the admission, which counted nowhere
 	StateOutcome_STATE_OUTCOME_LOST        StateOutcome = 3 // the state has forgotten something; nothing was done
 	StateOutcome_STATE_OUTCOME_FULL        StateOutcome = 4 // a bound is reached; nothing was done
-	StateOutcome_STATE_OUTCOME_INVALID     StateOutcome = 5 // the request is wrong; nothing was done
+	StateOutcome_STATE_OUTCOME_INVALID     StateOutcome = 5 // the admission is wrong; nothing was done
 )
 
 // Enum value maps for StateOutcome.
 var (
 	StateOutcome_name = map[int32]string{
 		0: "STATE_OUTCOME_UNAVAILABLE",
-		1: "STATE_OUTCOME_DONE",
+		1: "STATE_OUTCOME_GIVEN_UP",
 		2: "STATE_OUTCOME_REFUSED",
 		3: "STATE_OUTCOME_LOST",
 		4: "STATE_OUTCOME_FULL",
@@ -209,7 +209,7 @@ var (
 	}
 	StateOutcome_value = map[string]int32{
 		"STATE_OUTCOME_UNAVAILABLE": 0,
-		"STATE_OUTCOME_DONE":        1,
+		"STATE_OUTCOME_GIVEN_UP":    1,
 		"STATE_OUTCOME_REFUSED":     2,
 		"STATE_OUTCOME_LOST":        3,
 		"STATE_OUTCOME_FULL":        4,
@@ -1053,8 +1053,12 @@ type InspectRequest struct {
 	Seq   uint64                 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"` // number of the request on its stream
 	// The stages that inspect the message, in this order. Each stage gets the message with the edits
 	// of the stages before it. A denial ends the inspection.
-	Stages        []uint32 `protobuf:"varint,2,rep,packed,name=stages,proto3" json:"stages,omitempty"`
-	Message       *Message `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	Stages  []uint32 `protobuf:"varint,2,rep,packed,name=stages,proto3" json:"stages,omitempty"`
+	Message *Message `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	// Set instead of the message if the admission of the last verdict on this stream is not counted,
+	// or if nobody waits for the message any more. The stage then takes back what it has counted
+	// itself, and returns another verdict. It gets the request on the same stream, before any other.
+	Result        *StateResult `protobuf:"bytes,4,opt,name=result,proto3" json:"result,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1110,10 +1114,19 @@ func (x *InspectRequest) GetMessage() *Message {
 	return nil
 }
 
+func (x *InspectRequest) GetResult() *StateResult {
+	if x != nil {
+		return x.Result
+	}
+	return nil
+}
+
 type InspectResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Seq   uint64                 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"` // seq of the request
-	// One verdict for each stage that inspected the message, in the order of the stages.
+	// One verdict for each stage that inspected the message, in the order of the stages. A verdict
+	// with an admission is the last one. If the admission is counted, Gatekit asks the other stages
+	// in another request.
 	Verdicts      []*Verdict `protobuf:"bytes,2,rep,name=verdicts,proto3" json:"verdicts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1175,7 +1188,10 @@ type Verdict struct {
 	// Set if the stage failed. The configuration's on_error then decides about the message.
 	Error string `protobuf:"bytes,8,opt,name=error,proto3" json:"error,omitempty"`
 	// The values that the edits replace by placeholders, in a message to the client. At most 1000.
-	Redacted      []*Redacted `protobuf:"bytes,10,rep,name=redacted,proto3" json:"redacted,omitempty"`
+	Redacted []*Redacted `protobuf:"bytes,10,rep,name=redacted,proto3" json:"redacted,omitempty"`
+	// What Gatekit has to do in the state that replicas share. Only stages with this state may set
+	// it.
+	State         *StateCalls `protobuf:"bytes,11,opt,name=state,proto3" json:"state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1269,6 +1285,13 @@ func (x *Verdict) GetError() string {
 func (x *Verdict) GetRedacted() []*Redacted {
 	if x != nil {
 		return x.Redacted
+	}
+	return nil
+}
+
+func (x *Verdict) GetState() *StateCalls {
+	if x != nil {
+		return x.State
 	}
 	return nil
 }
@@ -1433,8 +1456,8 @@ func (x *Finding) GetPointer() string {
 	return ""
 }
 
-// SharedState tells a stage how it uses the state that replicas share. The stage sends
-// StateRequests over sockets that Gatekit passes to the process; see package plugins/proto/socket.
+// SharedState tells a stage how it uses the state that replicas share. Its verdicts then say what
+// Gatekit has to do there.
 type SharedState struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// By how many the stage divides its limits while the state is not available. If it is 0, the
@@ -1481,35 +1504,32 @@ func (x *SharedState) GetReplicas() uint32 {
 	return 0
 }
 
-// StateRequest is a call of a stage to the state that replicas share: one method of
-// core/shared.Admitter. A plugin has its own names in this state.
-type StateRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	Stage uint32                 `protobuf:"varint,1,opt,name=stage,proto3" json:"stage,omitempty"` // number of the stage
-	// Types that are valid to be assigned to Call:
-	//
-	//	*StateRequest_Admit
-	//	*StateRequest_Renew
-	//	*StateRequest_Release
-	Call          isStateRequest_Call `protobuf_oneof:"call"`
+// StateCalls are calls of the state that replicas share, which Gatekit makes in this order before
+// the message moves on: methods of core/shared.Admitter. A plugin has its own names in this state.
+type StateCalls struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Release *StateLease            `protobuf:"bytes,1,opt,name=release,proto3" json:"release,omitempty"`
+	Renew   *StateLease            `protobuf:"bytes,2,opt,name=renew,proto3" json:"renew,omitempty"`
+	// The verdict holds only if this is counted. Otherwise Gatekit sends the result back.
+	Admit         *StateAdmission `protobuf:"bytes,3,opt,name=admit,proto3" json:"admit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *StateRequest) Reset() {
-	*x = StateRequest{}
+func (x *StateCalls) Reset() {
+	*x = StateCalls{}
 	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *StateRequest) String() string {
+func (x *StateCalls) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*StateRequest) ProtoMessage() {}
+func (*StateCalls) ProtoMessage() {}
 
-func (x *StateRequest) ProtoReflect() protoreflect.Message {
+func (x *StateCalls) ProtoReflect() protoreflect.Message {
 	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1521,73 +1541,31 @@ func (x *StateRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use StateRequest.ProtoReflect.Descriptor instead.
-func (*StateRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use StateCalls.ProtoReflect.Descriptor instead.
+func (*StateCalls) Descriptor() ([]byte, []int) {
 	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{19}
 }
 
-func (x *StateRequest) GetStage() uint32 {
+func (x *StateCalls) GetRelease() *StateLease {
 	if x != nil {
-		return x.Stage
-	}
-	return 0
-}
-
-func (x *StateRequest) GetCall() isStateRequest_Call {
-	if x != nil {
-		return x.Call
+		return x.Release
 	}
 	return nil
 }
 
-func (x *StateRequest) GetAdmit() *StateAdmission {
+func (x *StateCalls) GetRenew() *StateLease {
 	if x != nil {
-		if x, ok := x.Call.(*StateRequest_Admit); ok {
-			return x.Admit
-		}
+		return x.Renew
 	}
 	return nil
 }
 
-func (x *StateRequest) GetRenew() *StateLease {
+func (x *StateCalls) GetAdmit() *StateAdmission {
 	if x != nil {
-		if x, ok := x.Call.(*StateRequest_Renew); ok {
-			return x.Renew
-		}
+		return x.Admit
 	}
 	return nil
 }
-
-func (x *StateRequest) GetRelease() *StateLease {
-	if x != nil {
-		if x, ok := x.Call.(*StateRequest_Release); ok {
-			return x.Release
-		}
-	}
-	return nil
-}
-
-type isStateRequest_Call interface {
-	isStateRequest_Call()
-}
-
-type StateRequest_Admit struct {
-	Admit *StateAdmission `protobuf:"bytes,2,opt,name=admit,proto3,oneof"`
-}
-
-type StateRequest_Renew struct {
-	Renew *StateLease `protobuf:"bytes,3,opt,name=renew,proto3,oneof"`
-}
-
-type StateRequest_Release struct {
-	Release *StateLease `protobuf:"bytes,4,opt,name=release,proto3,oneof"`
-}
-
-func (*StateRequest_Admit) isStateRequest_Call() {}
-
-func (*StateRequest_Renew) isStateRequest_Call() {}
-
-func (*StateRequest_Release) isStateRequest_Call() {}
 
 // StateAdmission is something that happens once, and is counted in several limits.
 type StateAdmission struct {
@@ -1839,7 +1817,8 @@ func (x *StateLease) GetTtl() int64 {
 	return 0
 }
 
-type StateResponse struct {
+// StateResult is the result of an admission that is not counted.
+type StateResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Outcome       StateOutcome           `protobuf:"varint,1,opt,name=outcome,proto3,enum=gatekit.plugin.v1.StateOutcome" json:"outcome,omitempty"`
 	Error         string                 `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`                              // for FULL and INVALID
@@ -1850,20 +1829,20 @@ type StateResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *StateResponse) Reset() {
-	*x = StateResponse{}
+func (x *StateResult) Reset() {
+	*x = StateResult{}
 	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *StateResponse) String() string {
+func (x *StateResult) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*StateResponse) ProtoMessage() {}
+func (*StateResult) ProtoMessage() {}
 
-func (x *StateResponse) ProtoReflect() protoreflect.Message {
+func (x *StateResult) ProtoReflect() protoreflect.Message {
 	mi := &file_gatekit_plugin_v1_plugin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1875,40 +1854,40 @@ func (x *StateResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use StateResponse.ProtoReflect.Descriptor instead.
-func (*StateResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use StateResult.ProtoReflect.Descriptor instead.
+func (*StateResult) Descriptor() ([]byte, []int) {
 	return file_gatekit_plugin_v1_plugin_proto_rawDescGZIP(), []int{24}
 }
 
-func (x *StateResponse) GetOutcome() StateOutcome {
+func (x *StateResult) GetOutcome() StateOutcome {
 	if x != nil {
 		return x.Outcome
 	}
 	return StateOutcome_STATE_OUTCOME_UNAVAILABLE
 }
 
-func (x *StateResponse) GetError() string {
+func (x *StateResult) GetError() string {
 	if x != nil {
 		return x.Error
 	}
 	return ""
 }
 
-func (x *StateResponse) GetRefused() uint32 {
+func (x *StateResult) GetRefused() uint32 {
 	if x != nil {
 		return x.Refused
 	}
 	return 0
 }
 
-func (x *StateResponse) GetTooMany() bool {
+func (x *StateResult) GetTooMany() bool {
 	if x != nil {
 		return x.TooMany
 	}
 	return false
 }
 
-func (x *StateResponse) GetRetryAfter() int64 {
+func (x *StateResult) GetRetryAfter() int64 {
 	if x != nil {
 		return x.RetryAfter
 	}
@@ -2068,14 +2047,15 @@ const file_gatekit_plugin_v1_plugin_proto_rawDesc = "" +
 	"\x04name\x18\b \x01(\tR\x04name\x12\x12\n" +
 	"\x04body\x18\t \x01(\fR\x04body\x12\x18\n" +
 	"\arequest\x18\n" +
-	" \x01(\fR\arequest\"p\n" +
+	" \x01(\fR\arequest\"\xa8\x01\n" +
 	"\x0eInspectRequest\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x16\n" +
 	"\x06stages\x18\x02 \x03(\rR\x06stages\x124\n" +
-	"\amessage\x18\x03 \x01(\v2\x1a.gatekit.plugin.v1.MessageR\amessage\"[\n" +
+	"\amessage\x18\x03 \x01(\v2\x1a.gatekit.plugin.v1.MessageR\amessage\x126\n" +
+	"\x06result\x18\x04 \x01(\v2\x1e.gatekit.plugin.v1.StateResultR\x06result\"[\n" +
 	"\x0fInspectResponse\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x126\n" +
-	"\bverdicts\x18\x02 \x03(\v2\x1a.gatekit.plugin.v1.VerdictR\bverdicts\"\xce\x02\n" +
+	"\bverdicts\x18\x02 \x03(\v2\x1a.gatekit.plugin.v1.VerdictR\bverdicts\"\x83\x03\n" +
 	"\aVerdict\x121\n" +
 	"\x06action\x18\x01 \x01(\x0e2\x19.gatekit.plugin.v1.ActionR\x06action\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12-\n" +
@@ -2086,7 +2066,8 @@ const file_gatekit_plugin_v1_plugin_proto_rawDesc = "" +
 	"\x06labels\x18\a \x03(\tR\x06labels\x12\x14\n" +
 	"\x05error\x18\b \x01(\tR\x05error\x127\n" +
 	"\bredacted\x18\n" +
-	" \x03(\v2\x1b.gatekit.plugin.v1.RedactedR\bredacted\"B\n" +
+	" \x03(\v2\x1b.gatekit.plugin.v1.RedactedR\bredacted\x123\n" +
+	"\x05state\x18\v \x01(\v2\x1d.gatekit.plugin.v1.StateCallsR\x05state\"B\n" +
 	"\bRedacted\x12 \n" +
 	"\vplaceholder\x18\x01 \x01(\tR\vplaceholder\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\"E\n" +
@@ -2098,13 +2079,12 @@ const file_gatekit_plugin_v1_plugin_proto_rawDesc = "" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x18\n" +
 	"\apointer\x18\x02 \x01(\tR\apointer\")\n" +
 	"\vSharedState\x12\x1a\n" +
-	"\breplicas\x18\x01 \x01(\rR\breplicas\"\xd9\x01\n" +
-	"\fStateRequest\x12\x14\n" +
-	"\x05stage\x18\x01 \x01(\rR\x05stage\x129\n" +
-	"\x05admit\x18\x02 \x01(\v2!.gatekit.plugin.v1.StateAdmissionH\x00R\x05admit\x125\n" +
-	"\x05renew\x18\x03 \x01(\v2\x1d.gatekit.plugin.v1.StateLeaseH\x00R\x05renew\x129\n" +
-	"\arelease\x18\x04 \x01(\v2\x1d.gatekit.plugin.v1.StateLeaseH\x00R\areleaseB\x06\n" +
-	"\x04call\"o\n" +
+	"\breplicas\x18\x01 \x01(\rR\breplicas\"\xb3\x01\n" +
+	"\n" +
+	"StateCalls\x127\n" +
+	"\arelease\x18\x01 \x01(\v2\x1d.gatekit.plugin.v1.StateLeaseR\arelease\x123\n" +
+	"\x05renew\x18\x02 \x01(\v2\x1d.gatekit.plugin.v1.StateLeaseR\x05renew\x127\n" +
+	"\x05admit\x18\x03 \x01(\v2!.gatekit.plugin.v1.StateAdmissionR\x05admit\"o\n" +
 	"\x0eStateAdmission\x125\n" +
 	"\x06limits\x18\x01 \x03(\v2\x1d.gatekit.plugin.v1.StateLimitR\x06limits\x12\x14\n" +
 	"\x05lease\x18\x02 \x01(\fR\x05lease\x12\x10\n" +
@@ -2125,8 +2105,8 @@ const file_gatekit_plugin_v1_plugin_proto_rawDesc = "" +
 	"StateLease\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\fR\x04name\x12/\n" +
 	"\x04keys\x18\x02 \x03(\v2\x1b.gatekit.plugin.v1.StateKeyR\x04keys\x12\x10\n" +
-	"\x03ttl\x18\x03 \x01(\x03R\x03ttl\"\xb6\x01\n" +
-	"\rStateResponse\x129\n" +
+	"\x03ttl\x18\x03 \x01(\x03R\x03ttl\"\xb4\x01\n" +
+	"\vStateResult\x129\n" +
 	"\aoutcome\x18\x01 \x01(\x0e2\x1f.gatekit.plugin.v1.StateOutcomeR\aoutcome\x12\x14\n" +
 	"\x05error\x18\x02 \x01(\tR\x05error\x12\x18\n" +
 	"\arefused\x18\x03 \x01(\rR\arefused\x12\x19\n" +
@@ -2151,10 +2131,10 @@ const file_gatekit_plugin_v1_plugin_proto_rawDesc = "" +
 	"\vACTION_DENY\x10\x00\x12\x10\n" +
 	"\fACTION_ALLOW\x10\x01\x12\x11\n" +
 	"\rACTION_MODIFY\x10\x02\x12\x11\n" +
-	"\rACTION_ANSWER\x10\x03*\xab\x01\n" +
+	"\rACTION_ANSWER\x10\x03*\xaf\x01\n" +
 	"\fStateOutcome\x12\x1d\n" +
-	"\x19STATE_OUTCOME_UNAVAILABLE\x10\x00\x12\x16\n" +
-	"\x12STATE_OUTCOME_DONE\x10\x01\x12\x19\n" +
+	"\x19STATE_OUTCOME_UNAVAILABLE\x10\x00\x12\x1a\n" +
+	"\x16STATE_OUTCOME_GIVEN_UP\x10\x01\x12\x19\n" +
 	"\x15STATE_OUTCOME_REFUSED\x10\x02\x12\x16\n" +
 	"\x12STATE_OUTCOME_LOST\x10\x03\x12\x16\n" +
 	"\x12STATE_OUTCOME_FULL\x10\x04\x12\x19\n" +
@@ -2203,12 +2183,12 @@ var file_gatekit_plugin_v1_plugin_proto_goTypes = []any{
 	(*Edit)(nil),              // 20: gatekit.plugin.v1.Edit
 	(*Finding)(nil),           // 21: gatekit.plugin.v1.Finding
 	(*SharedState)(nil),       // 22: gatekit.plugin.v1.SharedState
-	(*StateRequest)(nil),      // 23: gatekit.plugin.v1.StateRequest
+	(*StateCalls)(nil),        // 23: gatekit.plugin.v1.StateCalls
 	(*StateAdmission)(nil),    // 24: gatekit.plugin.v1.StateAdmission
 	(*StateLimit)(nil),        // 25: gatekit.plugin.v1.StateLimit
 	(*StateKey)(nil),          // 26: gatekit.plugin.v1.StateKey
 	(*StateLease)(nil),        // 27: gatekit.plugin.v1.StateLease
-	(*StateResponse)(nil),     // 28: gatekit.plugin.v1.StateResponse
+	(*StateResult)(nil),       // 28: gatekit.plugin.v1.StateResult
 	(*CloseRequest)(nil),      // 29: gatekit.plugin.v1.CloseRequest
 	(*CloseResponse)(nil),     // 30: gatekit.plugin.v1.CloseResponse
 	nil,                       // 31: gatekit.plugin.v1.Renames.ToolsEntry
@@ -2234,32 +2214,34 @@ var file_gatekit_plugin_v1_plugin_proto_depIdxs = []int32{
 	0,  // 15: gatekit.plugin.v1.Message.kind:type_name -> gatekit.plugin.v1.Kind
 	1,  // 16: gatekit.plugin.v1.Message.direction:type_name -> gatekit.plugin.v1.Direction
 	15, // 17: gatekit.plugin.v1.InspectRequest.message:type_name -> gatekit.plugin.v1.Message
-	18, // 18: gatekit.plugin.v1.InspectResponse.verdicts:type_name -> gatekit.plugin.v1.Verdict
-	2,  // 19: gatekit.plugin.v1.Verdict.action:type_name -> gatekit.plugin.v1.Action
-	20, // 20: gatekit.plugin.v1.Verdict.edits:type_name -> gatekit.plugin.v1.Edit
-	21, // 21: gatekit.plugin.v1.Verdict.findings:type_name -> gatekit.plugin.v1.Finding
-	19, // 22: gatekit.plugin.v1.Verdict.redacted:type_name -> gatekit.plugin.v1.Redacted
-	24, // 23: gatekit.plugin.v1.StateRequest.admit:type_name -> gatekit.plugin.v1.StateAdmission
-	27, // 24: gatekit.plugin.v1.StateRequest.renew:type_name -> gatekit.plugin.v1.StateLease
-	27, // 25: gatekit.plugin.v1.StateRequest.release:type_name -> gatekit.plugin.v1.StateLease
-	25, // 26: gatekit.plugin.v1.StateAdmission.limits:type_name -> gatekit.plugin.v1.StateLimit
-	26, // 27: gatekit.plugin.v1.StateLimit.key:type_name -> gatekit.plugin.v1.StateKey
-	26, // 28: gatekit.plugin.v1.StateLease.keys:type_name -> gatekit.plugin.v1.StateKey
-	3,  // 29: gatekit.plugin.v1.StateResponse.outcome:type_name -> gatekit.plugin.v1.StateOutcome
-	0,  // 30: gatekit.plugin.v1.Wants.OnlyEntry.value:type_name -> gatekit.plugin.v1.Kind
-	4,  // 31: gatekit.plugin.v1.Plugin.Describe:input_type -> gatekit.plugin.v1.DescribeRequest
-	7,  // 32: gatekit.plugin.v1.Plugin.Configure:input_type -> gatekit.plugin.v1.ConfigureRequest
-	16, // 33: gatekit.plugin.v1.Plugin.Inspect:input_type -> gatekit.plugin.v1.InspectRequest
-	29, // 34: gatekit.plugin.v1.Plugin.Close:input_type -> gatekit.plugin.v1.CloseRequest
-	5,  // 35: gatekit.plugin.v1.Plugin.Describe:output_type -> gatekit.plugin.v1.DescribeResponse
-	8,  // 36: gatekit.plugin.v1.Plugin.Configure:output_type -> gatekit.plugin.v1.ConfigureResponse
-	17, // 37: gatekit.plugin.v1.Plugin.Inspect:output_type -> gatekit.plugin.v1.InspectResponse
-	30, // 38: gatekit.plugin.v1.Plugin.Close:output_type -> gatekit.plugin.v1.CloseResponse
-	35, // [35:39] is the sub-list for method output_type
-	31, // [31:35] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	28, // 18: gatekit.plugin.v1.InspectRequest.result:type_name -> gatekit.plugin.v1.StateResult
+	18, // 19: gatekit.plugin.v1.InspectResponse.verdicts:type_name -> gatekit.plugin.v1.Verdict
+	2,  // 20: gatekit.plugin.v1.Verdict.action:type_name -> gatekit.plugin.v1.Action
+	20, // 21: gatekit.plugin.v1.Verdict.edits:type_name -> gatekit.plugin.v1.Edit
+	21, // 22: gatekit.plugin.v1.Verdict.findings:type_name -> gatekit.plugin.v1.Finding
+	19, // 23: gatekit.plugin.v1.Verdict.redacted:type_name -> gatekit.plugin.v1.Redacted
+	23, // 24: gatekit.plugin.v1.Verdict.state:type_name -> gatekit.plugin.v1.StateCalls
+	27, // 25: gatekit.plugin.v1.StateCalls.release:type_name -> gatekit.plugin.v1.StateLease
+	27, // 26: gatekit.plugin.v1.StateCalls.renew:type_name -> gatekit.plugin.v1.StateLease
+	24, // 27: gatekit.plugin.v1.StateCalls.admit:type_name -> gatekit.plugin.v1.StateAdmission
+	25, // 28: gatekit.plugin.v1.StateAdmission.limits:type_name -> gatekit.plugin.v1.StateLimit
+	26, // 29: gatekit.plugin.v1.StateLimit.key:type_name -> gatekit.plugin.v1.StateKey
+	26, // 30: gatekit.plugin.v1.StateLease.keys:type_name -> gatekit.plugin.v1.StateKey
+	3,  // 31: gatekit.plugin.v1.StateResult.outcome:type_name -> gatekit.plugin.v1.StateOutcome
+	0,  // 32: gatekit.plugin.v1.Wants.OnlyEntry.value:type_name -> gatekit.plugin.v1.Kind
+	4,  // 33: gatekit.plugin.v1.Plugin.Describe:input_type -> gatekit.plugin.v1.DescribeRequest
+	7,  // 34: gatekit.plugin.v1.Plugin.Configure:input_type -> gatekit.plugin.v1.ConfigureRequest
+	16, // 35: gatekit.plugin.v1.Plugin.Inspect:input_type -> gatekit.plugin.v1.InspectRequest
+	29, // 36: gatekit.plugin.v1.Plugin.Close:input_type -> gatekit.plugin.v1.CloseRequest
+	5,  // 37: gatekit.plugin.v1.Plugin.Describe:output_type -> gatekit.plugin.v1.DescribeResponse
+	8,  // 38: gatekit.plugin.v1.Plugin.Configure:output_type -> gatekit.plugin.v1.ConfigureResponse
+	17, // 39: gatekit.plugin.v1.Plugin.Inspect:output_type -> gatekit.plugin.v1.InspectResponse
+	30, // 40: gatekit.plugin.v1.Plugin.Close:output_type -> gatekit.plugin.v1.CloseResponse
+	37, // [37:41] is the sub-list for method output_type
+	33, // [33:37] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_gatekit_plugin_v1_plugin_proto_init() }
@@ -2268,11 +2250,6 @@ func file_gatekit_plugin_v1_plugin_proto_init() {
 		return
 	}
 	file_gatekit_plugin_v1_plugin_proto_msgTypes[16].OneofWrappers = []any{}
-	file_gatekit_plugin_v1_plugin_proto_msgTypes[19].OneofWrappers = []any{
-		(*StateRequest_Admit)(nil),
-		(*StateRequest_Renew)(nil),
-		(*StateRequest_Release)(nil),
-	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

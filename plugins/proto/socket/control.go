@@ -32,12 +32,10 @@ const (
 )
 
 // A message on the control socket is one of these bytes, and the number of a connection in four
-// bytes, big-endian. opens and serves come with the file descriptor of the connection. Gatekit asks
-// on a connection that opens has passed, and answers on one that serves has passed.
+// bytes, big-endian. opens comes with the file descriptor of the connection.
 const (
 	opens       = 'o'
 	cancels     = 'c'
-	serves      = 's'
 	messageSize = 5
 )
 
@@ -71,42 +69,28 @@ func New(buffers Buffers) (_ *Control, forProcess *os.File, err error) {
 // IsToken reports whether token is the token of the hello.
 func (c *Control) IsToken(token []byte) bool { return bytes.Equal(token, c.token) }
 
-// Open opens a connection to the process. Gatekit sends the requests on it.
+// Open opens a connection to the process.
 func (c *Control) Open() (*Connection, error) {
-	connection, number, err := c.open(opens)
+	conn, forProcess, err := pair()
 	if err != nil {
 		return nil, err
 	}
+	defer forProcess.Close()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last++
+	number := c.last
+	if err := c.write(opens, number, forProcess); err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("pass a socket to the plugin: %w", err)
+	}
+	connection := NewConnection(conn, c.buffers)
 	connection.onClose = func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.write(cancels, number, nil) // an error means that the process no longer reads
 	}
 	return connection, nil
-}
-
-// OpenServed opens a connection on which the process sends the requests, and Gatekit answers. Only
-// processes that expect such connections may get one.
-func (c *Control) OpenServed() (*Connection, error) {
-	connection, _, err := c.open(serves)
-	return connection, err
-}
-
-// open passes one end of a connection to the process, with a message of the given kind.
-func (c *Control) open(kind byte) (connection *Connection, number uint32, err error) {
-	conn, forProcess, err := pair()
-	if err != nil {
-		return nil, 0, err
-	}
-	defer forProcess.Close()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.last++
-	if err := c.write(kind, c.last, forProcess); err != nil {
-		conn.Close()
-		return nil, 0, fmt.Errorf("pass a socket to the plugin: %w", err)
-	}
-	return NewConnection(conn, c.buffers), c.last, nil
 }
 
 // write writes a message. The caller holds c.mu.
@@ -169,9 +153,8 @@ func unixConn(fd int) (*net.UnixConn, error) {
 
 // Acceptor is the plugin's end of a control socket.
 type Acceptor struct {
-	token  []byte
-	conn   *net.UnixConn
-	served func(net.Conn) // see OnServed; nil before
+	token []byte
+	conn  *net.UnixConn
 
 	mu   sync.Mutex // guards open
 	open map[uint32]context.CancelFunc
@@ -208,14 +191,9 @@ func Inherited() *Acceptor {
 // Token returns the token of the hello.
 func (a *Acceptor) Token() []byte { return a.token }
 
-// OnServed sets the function that gets the connections on which this process sends the requests.
-// Accept calls it, so it must be set before, and must not wait. Without it, Accept closes these
-// connections.
-func (a *Acceptor) OnServed(f func(net.Conn)) { a.served = f }
-
-// Accept waits for the next connection on which Gatekit sends the requests. The context ends when
-// Gatekit no longer waits for a response on the connection. The caller must call done when it no
-// longer uses the connection. Only one goroutine may call Accept.
+// Accept waits for the next connection. The context ends when Gatekit no longer waits for a
+// response on the connection. The caller must call done when it no longer uses the connection. Only
+// one goroutine may call Accept.
 func (a *Acceptor) Accept() (ctx context.Context, conn net.Conn, done func(), err error) {
 	for {
 		kind, number, fd, err := a.read()
@@ -234,14 +212,6 @@ func (a *Acceptor) Accept() (ctx context.Context, conn net.Conn, done func(), er
 		if err != nil {
 			return nil, nil, nil, err
 		}
-		if kind == serves {
-			if a.served == nil {
-				conn.Close()
-			} else {
-				a.served(conn)
-			}
-			continue
-		}
 		ctx, cancel := context.WithCancel(context.Background())
 		a.mu.Lock()
 		a.open[number] = cancel
@@ -259,8 +229,7 @@ func (a *Acceptor) Accept() (ctx context.Context, conn net.Conn, done func(), er
 // Close closes the control socket. Connections that are open stay open.
 func (a *Acceptor) Close() error { return a.conn.Close() }
 
-// read reads a message. fd is the file descriptor that came with a message that passes a
-// connection.
+// read reads a message. fd is the file descriptor that came with a message that opens a connection.
 func (a *Acceptor) read() (kind byte, number uint32, fd int, err error) {
 	message, rights := make([]byte, messageSize), make([]byte, unix.CmsgSpace(4))
 	n, rightsSize, _, _, err := a.conn.ReadMsgUnix(message, rights)
@@ -277,7 +246,7 @@ func (a *Acceptor) read() (kind byte, number uint32, fd int, err error) {
 		err = fmt.Errorf("read the control socket: %w", io.ErrUnexpectedEOF)
 	case err == nil:
 		kind, number = message[0], binary.BigEndian.Uint32(message[1:])
-		if (kind == opens || kind == serves) && len(fds) == 1 {
+		if kind == opens && len(fds) == 1 {
 			return kind, number, fds[0], nil
 		}
 		if kind == cancels && len(fds) == 0 {

@@ -22,12 +22,6 @@
 // plugin could not notice the end of the connection itself, because it does not read from the
 // connection while it inspects the message.
 //
-// # Connections on which the plugin asks
-//
-// Gatekit passes further connections to a process that asks it for something while it inspects
-// messages. There, the plugin sends the requests and Gatekit the responses. Gatekit closes them
-// when the process ends.
-//
 // # Why a connection carries one request at a time
 //
 // The goroutine that needs the verdict writes the request and reads the response. In the plugin,

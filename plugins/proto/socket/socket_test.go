@@ -254,7 +254,6 @@ func TestInvalidControlMessages(t *testing.T) {
 	for name, message := range map[string]string{
 		"unknown":            "x\x00\x00\x00\x01",
 		"without a socket":   "o\x00\x00\x00\x01",
-		"asks, no socket":    "s\x00\x00\x00\x01",
 		"part of a message":  "c\x00\x00",
 		"garbage":            strings.Repeat("\xff", 100),
 		"cancel, then a bad": "c\x00\x00\x00\x01o\x00\x00\x00\x01",
@@ -320,43 +319,4 @@ func duplicate(t *testing.T, file *os.File) int {
 		t.Fatal(err)
 	}
 	return fd
-}
-
-// On a connection that Gatekit serves, the process asks and Gatekit answers. A process that does
-// not expect such connections closes them.
-func TestServedConnections(t *testing.T) {
-	for _, expects := range []bool{true, false} {
-		control, acceptor := startControl(t)
-		served := make(chan net.Conn, 1)
-		if expects {
-			acceptor.OnServed(func(c net.Conn) { served <- c })
-		}
-		ours, err := control.OpenServed()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer ours.Close()
-		if _, err := control.Open(); err != nil { // Accept handles the other connection before it
-			t.Fatal(err)
-		}
-		_, _, done, err := acceptor.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer done()
-		if !expects {
-			if _, err := ours.Receive(10); err != io.EOF {
-				t.Errorf("Gatekit receives %v from a process that does not ask, want EOF", err)
-			}
-			continue
-		}
-		theirs := socket.NewConnection(<-served, &countingBuffers{})
-		defer theirs.Close()
-		if err := theirs.Send([]byte("ping")); err != nil {
-			t.Fatal(err)
-		}
-		if frame, err := ours.Receive(10); err != nil || string(*frame) != "ping" {
-			t.Fatalf("received %v, %v, want ping", frame, err)
-		}
-	}
 }

@@ -490,6 +490,7 @@ func TestRefusedMessagesDoNotCount(t *testing.T) {
 					requireAllowed(t, all[0], call("read", `{}`, exchange(fmt.Sprint(i))))
 				}
 				for i := range 9 {
+					time.Sleep(time.Millisecond)
 					findingType := map[bool]string{true: "rate", false: "concurrency"}[strings.
 						Contains(test.rule, "rate")]
 					requireDenied(t, all[1], call("read", `{}`, exchange(fmt.Sprint(i))),

@@ -34,6 +34,7 @@ type DeniedError struct {
 	options        Options
 	fullyInspected bool       // fullyInspected of the Outcome
 	stop           *stop.Stop // the stop that denied the message, or nil
+	temporary      bool       // Temporary of the verdict
 	by             *Pipeline
 }
 
@@ -52,8 +53,9 @@ func (d *DeniedError) Error() string {
 func (d *DeniedError) Unwrap() error { return d.Err }
 
 // IsTemporary reports whether an equal message may pass later, with the same configuration: an
-// operator has stopped this one, a stage failed or was too late, or it could not be recorded.
-func (d *DeniedError) IsTemporary() bool { return d.stop != nil || d.Err != nil }
+// operator has stopped this one, a stage failed, was too late or said so ([Verdict.Temporary]), or
+// it could not be recorded.
+func (d *DeniedError) IsTemporary() bool { return d.stop != nil || d.Err != nil || d.temporary }
 
 // Response returns the answer for the client, with the given id, if the client's request or the
 // server's answer was denied. The answer is error -31000, a result with isError, or the answer of

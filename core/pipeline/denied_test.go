@@ -380,6 +380,8 @@ func TestTemporaryDenials(t *testing.T) {
 		want     bool
 	}{
 		{"a stage denies", denies, &record{}, nil, false},
+		{"a stage denies for now", always(pipeline.Verdict{Reason: "no", Temporary: true}),
+			&record{}, nil, true},
 		{"a stage fails", fails, &record{}, nil, true},
 		{"the recorder fails", allows, failingRecorder(), nil, true},
 		{"an operator has stopped it", allows, &record{}, stopped, true},

@@ -91,7 +91,7 @@ func (p *Pipeline) applyResult(ctx context.Context, s *stage, m *mcp.Message, re
 		denied = &DeniedError{Stage: s.name, Action: "deny"}
 		if refused := (*denial)(nil); errors.As(err, &refused) {
 			step.Reason, denied.Reason = refused.reason, refused.reason
-			denied.Scopes = refused.scopes
+			denied.Scopes, denied.temporary = refused.scopes, refused.temporary
 			if step.IDs, denied.ID = nil, x.denialID; denied.ID != "" {
 				step.IDs = []string{denied.ID}
 			}

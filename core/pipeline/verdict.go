@@ -49,6 +49,9 @@ type Verdict struct {
 	// with Deny of a request: the OAuth scopes that it needs, all of them, because the principal's
 	// access token lacks some; a client over HTTP gets them in a challenge
 	Scopes []string
+	// with Deny: the stage could not get what it needs to decide, and an equal message may pass
+	// later; see [DeniedError.IsTemporary]
+	Temporary bool
 	// the record keeps only the size and a keyed hash of the body
 	OmitBody bool
 	// no allowance of an operator can change the verdict ([Allowances])
@@ -65,9 +68,10 @@ type Finding struct {
 
 // denial is the error of a verdict that denies. Every other error of apply is a fault.
 type denial struct {
-	reason string
-	ask    bool     // the stage asks for a human's approval
-	scopes []string // Verdict.Scopes
+	reason    string
+	ask       bool     // the stage asks for a human's approval
+	scopes    []string // Verdict.Scopes
+	temporary bool     // Verdict.Temporary
 }
 
 func (r *denial) Error() string { return "denied: " + r.reason }
@@ -91,7 +95,7 @@ type hiddenItem struct {
 func (v Verdict) apply(m *mcp.Message, approved bool) (a applied, err error) {
 	switch v.Action {
 	case Deny:
-		return a, &denial{reason: v.Reason, scopes: v.Scopes}
+		return a, &denial{reason: v.Reason, scopes: v.Scopes, temporary: v.Temporary}
 	case Ask:
 		if m.Kind != mcp.Request || m.Direction != mcp.ToServer {
 			return a, &denial{reason: v.Reason}

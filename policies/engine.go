@@ -214,13 +214,13 @@ func (s *Stage) inspect(ctx context.Context, m *mcp.Message,
 	session := s.sessions.session(m)
 	state, reason, err := s.share(ctx, session, m, &mc)
 	if err != nil || reason != "" && !s.shadow { // in shadow mode, nothing is enforced
-		return pipeline.Verdict{Reason: reason}, err
+		return sharedDenial(reason), err
 	}
 	mc.replicas = state
 	client, reason, err := s.knowClient(ctx, session, m, &mc)
 	if err != nil || reason != "" && !s.shadow {
 		state.undo(ctx)
-		return pipeline.Verdict{Reason: reason}, err
+		return sharedDenial(reason), err
 	}
 	if !s.addLabels(session, m, mc.labels) {
 		state.undo(ctx)
@@ -242,7 +242,7 @@ func (s *Stage) inspect(ctx context.Context, m *mcp.Message,
 	}
 	if err == nil && v.Action != pipeline.Deny && !awaitsApproval(ctx, v) {
 		if reason := s.shareLabels(ctx, m, v.Labels); reason != "" && !s.shadow {
-			v = pipeline.Verdict{Action: pipeline.Deny, Reason: reason}
+			v = sharedDenial(reason)
 		}
 	}
 	if err == nil && v.Action != pipeline.Deny && !session.recordHidden(m, hidden) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
 	"gatekit/core/shared"
 	"gatekit/core/shared/sharedtest"
 	"gatekit/policies"
@@ -141,9 +142,9 @@ func TestRuleReadsOnlyTheKnownClients(t *testing.T) {
 	refused(t, replicaOf(t, state, rule, nil), callFrom("other", "first"))
 	state.Fail(shared.ErrUnavailable)
 	s := replicaOf(t, state, rule, nil)
-	if got := verdictOf(t, s, callFrom("send",
-		"data")); got != "denied: shared state is not available" {
-		t.Errorf("without the state: %s", got)
+	if v := inspected(t, s, callFrom("send", "data")); v.Action != pipeline.Deny ||
+		v.Reason != "shared state is not available" || !v.Temporary {
+		t.Errorf("without the state: %v %q, temporary: %v", v.Action, v.Reason, v.Temporary)
 	}
 	if refused(t, s, callFrom("other", "data")) {
 		t.Error("without the state, a call that no rule can deny is denied")

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
 	"gatekit/core/shared"
 )
 
@@ -232,6 +233,12 @@ func (s *Stage) track(ctx context.Context, k shared.Key, c shared.Change) (known
 		return known, sharedUnavailable
 	}
 	return known, ""
+}
+
+// sharedDenial returns the verdict about a message that is denied for its shared state.
+func sharedDenial(reason string) pipeline.Verdict {
+	return pipeline.Verdict{Action: pipeline.Deny, Reason: reason,
+		Temporary: reason == sharedUnavailable}
 }
 
 func sessionKey(m *mcp.Message) shared.Key {

@@ -218,8 +218,9 @@ func TestSharedStateIsAskedWhenNeeded(t *testing.T) {
 			faulty.Fail(shared.ErrUnavailable)
 			v := inspected(t, s, c.message)
 			if denied := v.Action == pipeline.Deny; denied != (c.asked > 0) || denied &&
-				!strings.Contains(v.Reason, "shared state is not available") {
-				t.Errorf("without the state: %v %q", v.Action, v.Reason)
+				!strings.Contains(v.Reason, "shared state is not available") ||
+				v.Temporary != denied {
+				t.Errorf("without the state: %v %q, temporary: %v", v.Action, v.Reason, v.Temporary)
 			}
 			if _, ok, err := s.InspectQuickly(t.Context(), c.message); ok || err != nil {
 				t.Error("a message is judged quickly, which must not wait for the state")
@@ -230,12 +231,23 @@ func TestSharedStateIsAskedWhenNeeded(t *testing.T) {
 
 // TestLabelIsSharedBeforeItsMessageMoves checks a message whose own rule does not read the state.
 func TestLabelIsSharedBeforeItsMessageMoves(t *testing.T) {
-	state := sharedtest.NewFaulty(&shared.Memory{})
-	s := replicaOf(t, state, `label contains "x" if input.kind == "response"`, nil)
-	state.Fail(shared.ErrUnavailable)
-	v := inspected(t, s, answered(called("x", `{}`), `{}`))
-	if v.Action != pipeline.Deny || v.Reason != "shared state is not available" {
-		t.Errorf("%v %q, want that the message is denied", v.Action, v.Reason)
+	for _, c := range []struct {
+		err       error
+		reason    string
+		temporary bool // an equal message may pass later
+	}{
+		{shared.ErrUnavailable, "shared state is not available", true},
+		{shared.ErrFull,
+			"the session has too many labels, or has called too many different tools", false},
+	} {
+		state := sharedtest.NewFaulty(&shared.Memory{})
+		s := replicaOf(t, state, `label contains "x" if input.kind == "response"`, nil)
+		state.Fail(c.err)
+		v := inspected(t, s, answered(called("x", `{}`), `{}`))
+		if v.Action != pipeline.Deny || v.Reason != c.reason || v.Temporary != c.temporary {
+			t.Errorf("%v: %v %q, temporary: %v; want a denial because %s, temporary: %v", c.err,
+				v.Action, v.Reason, v.Temporary, c.reason, c.temporary)
+		}
 	}
 }
 

@@ -7,10 +7,12 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"gatekit/test/harness"
 	"gatekit/test/peers"
@@ -31,6 +33,8 @@ func TestReplicasExampleReadmeMatchesOutput(t *testing.T) {
 			t.Parallel()
 			installedForRoot(t, balancer)
 			dir := copyExample(t, "06-replicas", replicasAddresses...)
+			// the default timeout is too short for a busy machine
+			replaceInFiles(t, dir, "[shared]\n", "[shared]\ntimeout = \"5s\"\n")
 			script := startScript(t, dir, balancer)
 			if t.Failed() {
 				return
@@ -148,7 +152,13 @@ func startScript(t *testing.T, dir, balancer string) *script {
 		t.Fatal(err)
 	}
 	s.cmd.Stdout, s.cmd.Stderr = write, write
-	if err := s.cmd.Start(); err != nil {
+	// If this process ignores SIGINT, as the background jobs of a script do, the shell would ignore
+	// it, too.
+	heard := make(chan os.Signal, 1)
+	signal.Notify(heard, syscall.SIGINT)
+	err = s.cmd.Start()
+	signal.Stop(heard)
+	if err != nil {
 		t.Fatal(err)
 	}
 	write.Close()
@@ -174,7 +184,12 @@ func startScript(t *testing.T, dir, balancer string) *script {
 // returns how the script ended.
 func (s *script) interrupt() error {
 	_ = syscall.Kill(-s.cmd.Process.Pid, syscall.SIGINT)
-	<-s.exited
+	select {
+	case <-s.exited:
+	case <-time.After(harness.Patience):
+		_ = syscall.Kill(-s.cmd.Process.Pid, syscall.SIGKILL)
+		<-s.exited
+	}
 	return s.err
 }
 

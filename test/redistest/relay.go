@@ -2,8 +2,10 @@ package redistest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -27,9 +29,7 @@ func StartRelay(t testing.TB, s *Server) *Relay {
 	api := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
 	r := &Relay{Addr: peers.FreeAddress(t)} // reserved also while the relay refuses connections
 	r.proxy = toxiproxy.NewProxy(api, "redis", r.Addr, s.Addr)
-	if err := r.proxy.Start(); err != nil {
-		t.Fatal(err)
-	}
+	r.start(t)
 	t.Cleanup(r.proxy.Stop)
 	return r
 }
@@ -67,7 +67,19 @@ func (r *Relay) Switch(t testing.TB, to *Server) {
 	t.Helper()
 	r.proxy.Stop()
 	r.proxy.Listen, r.proxy.Upstream = r.Addr, to.Addr
-	if err := r.proxy.Start(); err != nil {
+	r.start(t)
+}
+
+// start starts the proxy. If another test starts a process at the same time, that process has the
+// closed listener for a moment, until it runs its program.
+func (r *Relay) start(t testing.TB) {
+	t.Helper()
+	err := r.proxy.Start()
+	for deadline := time.Now().Add(startTimeout); errors.Is(err, syscall.EADDRINUSE) &&
+		time.Now().Before(deadline); err = r.proxy.Start() {
+		time.Sleep(5 * time.Millisecond)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 }

@@ -37,7 +37,7 @@ var stateKey = strings.Repeat("k", 32)
 // sharing returns [listen] state_key, further settings of [listen], and [shared]. It comes first in
 // the configuration.
 func sharing(state *redistest.Server, listen ...string) string {
-	return fmt.Sprintf("state_key = %q\n%s[shared]\nurl = \"redis://%s\"\ntimeout = \"2s\"\n",
+	return fmt.Sprintf("state_key = %q\n%s[shared]\nurl = \"redis://%s\"\ntimeout = \"5s\"\n",
 		stateKey, strings.Join(listen, ""), state.Addr)
 }
 

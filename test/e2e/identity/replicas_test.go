@@ -26,7 +26,7 @@ public_url = "https://gatekit.example"
 issuer = %q
 [shared]
 url = "redis://%s"
-timeout = "2s"
+timeout = "5s"
 `, strings.Repeat("k", 32), i.URL, state.Addr)+harness.ScriptedServer("box"), stateIn(dir))
 }
 

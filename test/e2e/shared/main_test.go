@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,8 +21,14 @@ import (
 func TestMain(m *testing.M) { harness.Main(m) }
 
 // sharedTable returns [listen] state_key and [shared] for a server. It comes first in the
-// configuration, because harness.StartHTTP begins [listen].
+// configuration, because harness.StartHTTP begins [listen]. Without a timeout among the settings,
+// there is one for a busy machine.
 func sharedTable(address string, settings ...string) string {
+	if !slices.ContainsFunc(settings, func(s string) bool {
+		return strings.HasPrefix(s, "timeout")
+	}) {
+		settings = append(settings, `timeout = "5s"`)
+	}
 	return fmt.Sprintf("state_key = %q\n[shared]\nurl = \"redis://%s\"\n%s\n",
 		strings.Repeat("k", 32), address, strings.Join(settings, "\n"))
 }

@@ -272,7 +272,7 @@ func unconfigured(cfg *config.Config, lock *pins.Lock) (names []string) {
 func (p *program) pinDiff() *cobra.Command {
 	var path string
 	var asJSON bool
-	as := &pinnedFor{}
+	with := &pinComparison{}
 	c := &cobra.Command{
 		Use:   "diff [SERVER…]",
 		Short: "Show what has changed since gatekit pin",
@@ -282,9 +282,12 @@ file: removed words as [-…-] and added words as {+…+}. It writes nothing.
 Below a change, a line "injection:" has what the plugin injection finds in the new words. What it
 finds in the approved text as well is not shown.
 
+With --shared, diff shows the differences to what the replicas approve: the lock file, and what they
+have trusted or approved since ([shared]).
+
 With --json, diff prints one JSON object for each server.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r, err := p.comparePins(cmd, path, args, as, func(*pins.Lock, string) error {
+			r, err := p.comparePins(cmd, path, args, with, func(*pins.Lock, string) error {
 				return nil // without a lock file, everything is new
 			})
 			if err != nil {
@@ -300,7 +303,7 @@ With --json, diff prints one JSON object for each server.`,
 		},
 	}
 	configFlag(c, &path)
-	as.flag(c)
+	with.flags(c)
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object for each server")
 	return c
 }

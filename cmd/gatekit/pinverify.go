@@ -1,12 +1,14 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"gatekit/core/config"
 	"gatekit/core/pins"
 )
 
@@ -16,12 +18,15 @@ const exitUnverified = 2
 func (p *program) pinVerify() *cobra.Command {
 	var path string
 	var asJSON, asSARIF bool
-	as := &pinnedFor{}
+	with := &pinComparison{}
 	c := &cobra.Command{
 		Use:   "verify [SERVER…]",
 		Short: "Fail if a server declares something that is not approved",
 		Long: `Verify starts each server, or the named servers, and compares what they declare with
 the lock file. It never writes the lock file. Use it in CI.
+
+With --shared, verify compares with what the replicas approve: the lock file, and what they have
+trusted or approved since ([shared]).
 
 Exit codes:
 
@@ -34,7 +39,7 @@ log, which code hosts show beside the lock file.`,
 		Example: `  gatekit pin verify
   gatekit pin verify --sarif > pins.sarif`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r, err := p.comparePins(cmd, path, args, as, requireLock)
+			r, err := p.comparePins(cmd, path, args, with, requireLock)
 			if err != nil {
 				return &exitError{err, exitUnverified}
 			}
@@ -53,7 +58,7 @@ log, which code hosts show beside the lock file.`,
 		},
 	}
 	configFlag(c, &path)
-	as.flag(c)
+	with.flags(c)
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object for each server")
 	c.Flags().BoolVar(&asSARIF, "sarif", false, "print a SARIF 2.1.0 log")
 	c.MarkFlagsMutuallyExclusive("json", "sarif")
@@ -92,23 +97,55 @@ type pinChangeJSON struct {
 	Findings []string   `json:"findings,omitempty"` // of injection in the new words
 }
 
-// requireLock returns an error if there is no lock file.
+// requireLock returns an error if there is no lock file, and the replicas approve nothing.
 func requireLock(lock *pins.Lock, file string) error {
-	if lock.IsNew() {
+	if lock.IsNew() && len(lock.Servers) == 0 {
 		return fmt.Errorf("there is no %s\nhint: run gatekit pin, and commit the file", file)
 	}
 	return nil
 }
 
-// comparePins starts the servers and compares what they declare with the lock file. It starts none
-// of them if check returns an error.
-func (p *program) comparePins(cmd *cobra.Command, path string, args []string, as *pinnedFor,
+// pinComparison selects what the servers are compared with, and for whom.
+type pinComparison struct {
+	pinnedFor
+	shared bool // also with what the replicas approve
+}
+
+func (o *pinComparison) flags(c *cobra.Command) {
+	o.flag(c)
+	c.Flags().BoolVar(&o.shared, "shared", false,
+		"compare with what the replicas approve, too (needs [shared])")
+}
+
+// lock returns what is approved: lock, or with --shared what the replicas of cfg make of it.
+func (o *pinComparison) lock(ctx context.Context, cfg *config.Config,
+	lock *pins.Lock) (*pins.Lock, error) {
+	if !o.shared {
+		return lock, nil
+	}
+	if cfg.Shared == nil {
+		return nil, fmt.Errorf("--shared needs [shared] in %s", displayPath(cfg.File))
+	}
+	s, done, err := openSharedPins(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return s.Effective(lock), nil
+}
+
+// comparePins starts the servers and compares what they declare with what is approved. It starts
+// none of them if check returns an error.
+func (p *program) comparePins(cmd *cobra.Command, path string, args []string, with *pinComparison,
 	check func(lock *pins.Lock, file string) error) (*pinResults, error) {
-	who, err := as.principal()
+	who, err := with.principal()
 	if err != nil {
 		return nil, err
 	}
 	cfg, servers, lock, err := p.pinInputs(cmd, path, args)
+	if err == nil {
+		lock, err = with.lock(cmd.Context(), cfg, lock)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +163,7 @@ func (p *program) comparePins(cmd *cobra.Command, path string, args []string, as
 			return nil
 		}
 		var err error
-		if result.changes, err = review(cmd.Context(), as.changesOf(lock.Servers[l.name], l.live),
+		if result.changes, err = review(cmd.Context(), with.changesOf(lock.Servers[l.name], l.live),
 			l.live); err != nil {
 			return err
 		}
@@ -137,6 +174,9 @@ func (p *program) comparePins(cmd *cobra.Command, path string, args []string, as
 		}
 		if lock.Servers[l.name] == nil {
 			result.Error = "the server is not in the lock file"
+			if with.shared {
+				result.Error += ", and no replica has approved it"
+			}
 		}
 		result.Warnings = crossings(lock, l.name, l.live)
 		for _, c := range result.changes {

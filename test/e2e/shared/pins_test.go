@@ -127,6 +127,15 @@ func TestReplicasTrustOneDefinition(t *testing.T) {
 	if output := all[0].mustRun("pin", "show"); !strings.HasPrefix(output, "box  1 item") {
 		t.Errorf("gatekit pin show prints %q", output)
 	}
+	if output, ok := all[0].gatekit("pin", "verify"); ok ||
+		!strings.Contains(output, "there is no ") {
+		t.Errorf("gatekit pin verify without a lock file: success %t: %s", ok, output)
+	}
+	// The clients have listed tools only, so nothing else is approved.
+	if output, ok := all[0].gatekit("pin", "verify", "--shared"); ok ||
+		!strings.Contains(output, "prompt greet") || strings.Contains(output, "tool echo") {
+		t.Errorf("gatekit pin verify --shared: success %t: %s", ok, output)
+	}
 	if output, _ := all[0].gatekit("doctor"); strings.Contains(output, "not in ") {
 		t.Errorf("doctor does not know what replicas approve:\n%s", output)
 	}
@@ -134,6 +143,9 @@ func TestReplicasTrustOneDefinition(t *testing.T) {
 	wantListed(t, all, "box__echo reads and mails")
 	all[2].WantReasons("server box has shared pins sha256:")
 	box.declare("reads")
+	if output := all[0].mustRun("pin", "diff", "--shared"); !strings.Contains(output, "tool echo") {
+		t.Errorf("gatekit pin diff --shared does not show the change: %s", output)
+	}
 	for i, r := range all {
 		if got := r.listed(); len(got) > 0 {
 			t.Errorf("replica %d lists the definition from before the approval: %q", i, got)

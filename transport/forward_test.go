@@ -13,6 +13,7 @@ import (
 
 	"gatekit/core/identity"
 	"gatekit/transport"
+	"gatekit/transport/auth"
 )
 
 // owner is a transport.Cluster. All ids are those of another replica, which answers with a stream.
@@ -54,12 +55,16 @@ func (c *keptConnection) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-func (c *keptConnection) FlushError() error {
+func (c *keptConnection) Write(b []byte) (int, error) {
 	if !c.deadline.After(time.Now()) {
-		return os.ErrDeadlineExceeded
+		return 0, os.ErrDeadlineExceeded
 	}
-	c.Flush()
-	return nil
+	return c.ResponseRecorder.Write(b)
+}
+
+func (c *keptConnection) FlushError() error {
+	_, err := c.Write(nil)
+	return err
 }
 
 // TestForwardedStreamHasItsOwnDeadline opens a stream at another replica on a connection that was
@@ -136,5 +141,25 @@ func TestForwardedStreamsCount(t *testing.T) {
 	third.Body.Close()
 	if third.StatusCode != http.StatusOK {
 		t.Errorf("after the first has ended: got %s, want a stream", third.Status)
+	}
+}
+
+// TestMetadataHasItsOwnDeadline asks where to log in, on a connection that was unused for longer
+// than Limits.Write.
+func TestMetadataHasItsOwnDeadline(t *testing.T) {
+	const resource = "https://mcp.example/mcp"
+	a, err := auth.New(auth.Options{Resource: resource, Path: "/mcp", Issuers: []auth.Issuer{{
+		Issuer: "https://idp.example", Audience: []string{resource},
+		Algorithms: []string{"ES256"}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := listen(t, func(o *transport.HTTPServerOptions) { o.Metadata = a.Metadata() })
+	w := &keptConnection{httptest.NewRecorder(), time.Now().Add(-time.Minute)}
+	r := httptest.NewRequest(http.MethodGet, a.Metadata().Paths()[0], nil)
+	r.Host = f.addr
+	f.ServeHTTP(w, r)
+	if w.Body.Len() == 0 {
+		t.Errorf("got status %d without the metadata", w.Code)
 	}
 }

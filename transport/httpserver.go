@@ -312,6 +312,8 @@ func (s *HTTPServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if s.o.Metadata != nil && slices.Contains(s.o.Metadata.Paths(), r.URL.Path) {
+		// the deadline of an earlier answer on this connection may be over
+		http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.o.Limits.Write))
 		s.o.Metadata.ServeHTTP(w, r)
 		return
 	}

@@ -85,9 +85,8 @@ func (r *Replica) notePeer(name, state string) {
 func (r *Replica) describe(h http.Header) { h.Set(headerState, r.o.Name+" "+r.state()) }
 
 // noteAnswer keeps the state of the replica that has answered, and removes it from the answer.
-func (r *Replica) noteAnswer(answer *http.Response) error {
+func (r *Replica) noteAnswer(answer *http.Response) {
 	name, state, _ := strings.Cut(answer.Header.Get(headerState), " ")
 	answer.Header.Del(headerState)
 	r.notePeer(name, state)
-	return nil
 }

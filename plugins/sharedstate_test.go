@@ -36,6 +36,9 @@ type sharingStage struct {
 
 func (s *sharingStage) UseSharedState(state sdk.SharedState) { s.state = &state }
 
+// Reuse promises what the calls of the state break.
+func (s *sharingStage) Reuse() *sdk.Reuse { return &sdk.Reuse{} }
+
 // Inspect denies each message.
 func (s *sharingStage) Inspect(context.Context, *mcp.Message) (sdk.Verdict, error) {
 	return sdk.Deny("no state"), nil
@@ -264,6 +267,28 @@ func TestStagesAfterAnAdmission(t *testing.T) {
 	h.wantReason("release of x", "a:deny:released")
 	if got, want := fmt.Sprint(state.released), "[x]"; got != want {
 		t.Errorf("the leases %s were released, want %s", got, want)
+	}
+}
+
+// A verdict on a definition is not used again if the stage counts: each message counts.
+func TestCountingStagesAreAskedEachTime(t *testing.T) {
+	state := &admissions{Admitter: &shared.Memory{}, kinds: map[string]int{}}
+	h := startHostWith(t, &plugins.SharedState{State: state}, sharingSpec("a"),
+		builtinSpec("m", `{"mark":"m"}`))
+	for range 3 {
+		list := addressed(mcp.NewResponse("1", []byte(`{"do":"rate, allow","tools":[]}`)),
+			mcp.ToClient)
+		list.Method = "tools/list"
+		m, err := h.pass(list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := m.Text("/mark"); got != "m" {
+			t.Errorf("the list has the mark %q, want m", got)
+		}
+	}
+	if got := fmt.Sprint(state.kinds); got != "map[plugin a:3]" {
+		t.Errorf("three lists make the admissions %s, want one for each", got)
 	}
 }
 

@@ -75,7 +75,7 @@ func startStore(dir string) (store *process, address string, err error) {
 	}
 	_, port, _ := net.SplitHostPort(address)
 	store, err = startProcess([]string{"redis-server", "--bind", "127.0.0.1", "--port", port,
-		"--dir", dir, "--save", "", "--logfile", "/dev/null"})
+		"--dir", dir, "--save", "", "--appendonly", "yes", "--logfile", "/dev/null"})
 	if err != nil {
 		return nil, "", err
 	}

@@ -77,15 +77,21 @@ func (p *plan) run(ctx context.Context, rates string) (err error) {
 // startServer starts Debian's redis-server, and waits until it answers.
 func (p *plan) startServer() (end func(), err error) {
 	p.server = "127.0.0.1:16399"
+	dir, err := os.MkdirTemp("", "gatekit-fleet-")
+	if err != nil {
+		return nil, err
+	}
 	c := exec.Command("redis-server", "--bind", "127.0.0.1", "--port", "16399", "--save", "",
-		"--loglevel", "warning")
+		"--appendonly", "yes", "--dir", dir, "--loglevel", "warning")
 	c.Stderr = os.Stderr
 	if err := c.Start(); err != nil {
+		os.RemoveAll(dir)
 		return nil, fmt.Errorf("%w\nhint: apt-get install redis-server, or -server", err)
 	}
 	end = func() {
 		c.Process.Kill()
 		c.Wait()
+		os.RemoveAll(dir)
 	}
 	for begun := time.Now(); ; time.Sleep(20 * time.Millisecond) {
 		a, err := newAdmin(p.server)

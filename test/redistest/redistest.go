@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,6 +27,7 @@ type Server struct {
 	Password string
 
 	args    []string
+	dir     string // with its files
 	process *exec.Cmd
 	exited  chan struct{} // closed when process has ended
 }
@@ -33,8 +35,8 @@ type Server struct {
 // startTimeout bounds the start of a server. It is long enough for a busy machine.
 const startTimeout = 2 * time.Minute
 
-// Start starts a server with settings, such as "--appendonly", "yes". Without settings, it keeps
-// everything in memory only, and forgets no keys.
+// Start starts a server with settings, such as "--appendonly", "no". Without settings, it forgets
+// no keys, and has an append-only file, so that it keeps its data when it is killed.
 func Start(t testing.TB, settings ...string) *Server {
 	t.Helper()
 	if _, err := exec.LookPath("redis-server"); err != nil {
@@ -44,10 +46,12 @@ func Start(t testing.TB, settings ...string) *Server {
 		}
 		t.Skipf("%v\nhint: %s", err, hint)
 	}
-	s := &Server{Addr: peers.FreeAddress(t)} // reserved also while the server does not run
+	s := &Server{Addr: peers.FreeAddress(t), // reserved also while the server does not run
+		dir: t.TempDir()}
 	_, port, _ := net.SplitHostPort(s.Addr)
-	s.args = append([]string{"--bind", "127.0.0.1", "--port", port, "--dir", t.TempDir(),
-		"--save", "", "--loglevel", "warning", "--repl-diskless-sync-delay", "0"}, settings...)
+	s.args = append([]string{"--bind", "127.0.0.1", "--port", port, "--dir", s.dir,
+		"--save", "", "--appendonly", "yes", "--appendfsync", "no", "--loglevel", "warning",
+		"--repl-diskless-sync-delay", "0"}, settings...)
 	if i := slices.Index(settings, "--requirepass"); i >= 0 {
 		s.Password = settings[i+1]
 	}
@@ -182,9 +186,19 @@ func (s *Server) kill() {
 	<-s.exited
 }
 
-// Restart starts the server again, at the same address and with the same files.
+// Restart starts the server again, at the same address and with its data.
 func (s *Server) Restart(t testing.TB) {
 	t.Helper()
 	s.kill()
+	s.start(t)
+}
+
+// RestartEmpty starts the server again, at the same address and without its data.
+func (s *Server) RestartEmpty(t testing.TB) {
+	t.Helper()
+	s.kill()
+	if err := os.RemoveAll(filepath.Join(s.dir, "appendonlydir")); err != nil {
+		t.Fatal(err)
+	}
 	s.start(t)
 }

@@ -97,10 +97,11 @@ func TestUnsuitableServers(t *testing.T) {
 		{"default", nil, func(*valkey.Options) {}, ""},
 		{"evicts", []string{"--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"},
 			func(*valkey.Options) {}, `set maxmemory-policy noeviction, not "allkeys-lru"`},
-		{"no append-only file", nil, func(o *valkey.Options) { o.Durable = true },
-			"set appendonly yes"},
-		{"append-only file", []string{"--appendonly", "yes"},
-			func(o *valkey.Options) { o.Durable = true }, ""},
+		{"no append-only file", []string{"--appendonly", "no"}, func(*valkey.Options) {},
+			"it forgets everything when it restarts; set appendonly yes, or"},
+		{"tokens without an append-only file", []string{"--appendonly", "no"},
+			func(o *valkey.Options) { o.Durable = true }, "it forgets tokens when it restarts"},
+		{"tokens", nil, func(o *valkey.Options) { o.Durable = true }, ""},
 		{"no replicas", nil, func(o *valkey.Options) { o.Copies = 1 },
 			"it has 0 replicas, and shared.copies = 1"},
 		{"cluster mode", []string{"--cluster-enabled", "yes"}, func(*valkey.Options) {},
@@ -148,13 +149,15 @@ func TestUnsuitableServers(t *testing.T) {
 
 func TestOldServersAreRefused(t *testing.T) {
 	good := "redis_version:7.0.0\r\nredis_mode:standalone\r\nrole:master\r\n" +
-		"maxmemory_policy:noeviction\r\nconnected_slaves:0\r\n"
+		"maxmemory_policy:noeviction\r\nconnected_slaves:0\r\naof_enabled:1\r\n"
 	for text, want := range map[string]string{good: "",
 		strings.Replace(good, "7.0.0", "6.2.14", 1):           `it has the version "6.2.14"`,
 		strings.Replace(good, "7.0.0", "10.1", 1):             "",
 		strings.Replace(good, "7.0.0", "", 1):                 `it has the version ""`,
 		strings.Replace(good, "noeviction", "", 1):            "it forgets keys when its memory is",
 		strings.Replace(good, "slaves:0", "", 1):              "it has  replicas",
+		strings.Replace(good, "enabled:1", "enabled:0", 1):    "it forgets everything when it",
+		strings.Replace(good, "aof_enabled", "", 1):           "it forgets everything when it",
 		strings.Replace(good, "redis_mode:standalone", "", 1): `its mode is ""`,
 		strings.Replace(good, "standalone", "sentinel", 1):    `its mode is "sentinel"`,
 		strings.Replace(good, "redis_mode:standalone",
@@ -171,20 +174,20 @@ func TestOldServersAreRefused(t *testing.T) {
 // A server that restarts with its file has lost nothing. Without it, it has lost everything.
 func TestRestartedServer(t *testing.T) {
 	for _, tt := range []struct {
-		name     string
-		settings []string
-		lost     bool
+		name    string
+		restart func(*redistest.Server, testing.TB)
+		lost    bool
 	}{
-		{"append-only file", []string{"--appendonly", "yes", "--appendfsync", "always"}, false},
-		{"nothing on disk", nil, true},
+		{"with its file", (*redistest.Server).Restart, false},
+		{"without its file", (*redistest.Server).RestartEmpty, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			server := redistest.Start(t, tt.settings...)
+			server := redistest.Start(t)
 			s := open(t, options(t, server.Addr))
 			swap(t, s, aKey, 0, "x")
 			server.Kill(t)
 			requireUnavailable(t, s)
-			server.Restart(t)
+			tt.restart(server, t)
 			var err error
 			eventually(t, "an answer of the new process", func() bool {
 				_, _, err = s.Get(t.Context(), aKey)

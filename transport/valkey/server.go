@@ -146,8 +146,13 @@ func (o *Options) unsuitable(info map[string]string) (reasons []string) {
 		refuse("it forgets keys when its memory is full; set maxmemory-policy noeviction, not %q",
 			policy)
 	}
-	if aof := info["aof_enabled"]; o.Durable && aof != "1" {
+	switch isKept := info["aof_enabled"] == "1"; {
+	case isKept:
+	case o.Durable:
 		refuse("it forgets tokens when it restarts; set appendonly yes")
+	case o.Copies == 0:
+		refuse("it forgets everything when it restarts; set appendonly yes, or let replicas have " +
+			"a copy (shared.copies)")
 	}
 	if n, err := number("connected_slaves"); err != nil || n < o.Copies {
 		refuse("it has %s replicas, and shared.copies = %d", info["connected_slaves"], o.Copies)

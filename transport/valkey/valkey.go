@@ -34,7 +34,8 @@ type Options struct {
 	Copies int
 	// Timeout bounds each call. 0 means DefaultTimeout.
 	Timeout time.Duration
-	// Durable demands a server that still has the state after a restart.
+	// Durable demands a server that still has the state after a restart. Without it, such a server
+	// is demanded only if Copies is 0.
 	Durable bool
 	// Epoch was returned last by Store.Epoch in an earlier process of this replica. With it, Open
 	// notices what the server has lost while no replica ran. The zero Epoch means that nothing is

@@ -29,7 +29,7 @@ import (
 // startState starts the server of the state that replicas share. It keeps logins, so it must be
 // durable.
 func startState(t *testing.T) *redistest.Server {
-	return redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+	return redistest.Start(t)
 }
 
 var stateKey = strings.Repeat("k", 32)

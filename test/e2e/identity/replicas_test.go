@@ -112,7 +112,7 @@ func TestRevocationHoldsInEveryReplica(t *testing.T) {
 func TestRevocationsWithoutTheState(t *testing.T) {
 	harness.Long(t, "replicas accept clients for 10 s without the state")
 	i := issuertest.Start(t)
-	state := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+	state := redistest.Start(t)
 	g := startReplica(t, i, state)
 	ann := i.Token("first", i.Claims(resource, map[string]any{"sub": "ann"}))
 	wantStatus(t, []*harness.Gatekit{g}, ann, http.StatusOK)

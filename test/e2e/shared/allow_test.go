@@ -153,7 +153,7 @@ func TestAllowanceIsUsedOnceByAllReplicas(t *testing.T) {
 // While the server is away, nothing is allowed, and each replica records that. What was allowed
 // holds again when the server is back with its data.
 func TestNothingIsAllowedWithoutTheServer(t *testing.T) {
-	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+	server := redistest.Start(t)
 	all := startReplicas(t, 2, sharedTable(server.Addr, `timeout = "2s"`)+
 		denying(t))
 	wantRefusals(t, all, "no echo")

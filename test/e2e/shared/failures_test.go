@@ -120,7 +120,6 @@ func lost(f failureTest) failureTest {
 }
 
 func failureTests() []failureTest {
-	onDisk := []string{"--appendonly", "yes", "--appendfsync", "always"}
 	full := away(failureTest{name: "its memory is full",
 		begin: func(t *testing.T, f *fleet) { f.server.Do(t, "CONFIG", "SET", "maxmemory", "1mb") },
 		end:   func(t *testing.T, f *fleet) { f.server.Do(t, "CONFIG", "SET", "maxmemory", "0") },
@@ -148,7 +147,7 @@ func failureTests() []failureTest {
 		}})
 	failedOver.approve, failedOver.foreign = works, works // from before the last change
 	return []failureTest{
-		away(failureTest{name: "it was killed, and starts with its data", settings: onDisk,
+		away(failureTest{name: "it was killed, and starts with its data",
 			begin: func(t *testing.T, f *fleet) { f.server.Kill(t) },
 			end:   func(t *testing.T, f *fleet) { f.server.Restart(t) },
 		}, "shared state is not available"),
@@ -172,7 +171,7 @@ func failureTests() []failureTest {
 		lost(failureTest{name: "it was emptied",
 			begin: func(t *testing.T, f *fleet) { f.server.Do(t, "FLUSHALL") }, end: nothing}),
 		lost(failureTest{name: "it starts again without its data", isDelayed: true,
-			begin: func(t *testing.T, f *fleet) { f.server.Restart(t) }, end: nothing}),
+			begin: func(t *testing.T, f *fleet) { f.server.RestartEmpty(t) }, end: nothing}),
 		away(withUser(failureTest{name: "its user was removed",
 			begin: func(t *testing.T, f *fleet) { f.server.Do(t, "ACL", "DELUSER", storeUser) },
 			end: func(t *testing.T, f *fleet) {

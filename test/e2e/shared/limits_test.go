@@ -123,7 +123,7 @@ func TestReplicasShareRates(t *testing.T) {
 		g.WantRecords("to_server request tools/call box progress deny")
 		g.WantReasons("shared state is not available")
 	}
-	server.Restart(t) // without its data
+	server.RestartEmpty(t)
 	for i, g := range all {
 		c := modern(t, g)
 		eventually(t, fmt.Sprintf("replica %d admits calls again", i), func() bool {

@@ -246,7 +246,7 @@ func TestPinsWithoutTheServer(t *testing.T) {
 	}
 	all[0].WantRecords("to_client response tools/list more - hide")
 
-	server.Restart(t) // without its data
+	server.RestartEmpty(t)
 	wantListed(t, all[:1], "box__echo reads", "box__new is new", "more__echo reads")
 	late := startPinned(t, t.TempDir(), t.TempDir(), config)
 	box.declare("reads and mails", tool("new", "is new"))

@@ -160,7 +160,7 @@ func TestStopsWithoutTheServer(t *testing.T) {
 		!strings.Contains(output, "the stop stays in force") {
 		t.Errorf("a resume without the server has the result %t: %s", ok, output)
 	}
-	server.Restart(t) // without its data
+	server.RestartEmpty(t)
 	wantRefusals(t, all, byOperator)
 	for _, r := range all {
 		r.WantReasons("shared state")

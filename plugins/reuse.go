@@ -26,15 +26,13 @@ func (p *supervisor) inspectUnlessKept(ctx context.Context, m *mcp.Message,
 		return p.inspect(ctx, m, stages)
 	}
 	i := inspection{process: process, supervisor: p, stages: stages}
-	last, digested := m, m
-	if process != nil {
-		digested = m.WithDigest()
-	}
+	var last, digested *mcp.Message
 	verdicts, errs := pipeline.InspectInOrder(m, len(stages),
 		func(n int, m *mcp.Message) (pipeline.Verdict, error) {
 			if process == nil {
-				digested = m
-			} else if m != last {
+				return i.inspect(ctx, n, m)
+			}
+			if m != last {
 				last, digested = m, m.WithDigest()
 			}
 			return i.inspect(ctx, n, digested)
@@ -118,7 +116,7 @@ func (i *inspection) ask(ctx context.Context, n int, m *mcp.Message) {
 		i.to++
 	}
 	i.verdicts, i.errs, i.err = i.supervisor.inspect(ctx, m, i.stages[i.from:i.to])
-	if n := i.from + len(i.verdicts); n > i.from && n < i.to && i.stages[n-1].counts {
-		i.to = n // the others were not asked
+	if n := len(i.verdicts); i.err == nil && i.stages[i.from+n-1].counts {
+		i.to = i.from + n // the others were not asked
 	}
 }

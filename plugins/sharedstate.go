@@ -99,8 +99,8 @@ func (p *pluginProcess) settle(ctx context.Context, s *stream, request *pb.Inspe
 	s.seq++
 	request.Seq = s.seq
 	response, err := s.roundTrip(request)
-	if !stop() && err == nil {
-		err = context.Cause(ctx) // which has ended the stream
+	if !stop() { // ctx has ended, which ended the stream
+		return nil, context.Cause(ctx)
 	}
 	if err != nil {
 		return nil, err

@@ -24,7 +24,7 @@ import (
 
 // sharing returns a plugin that calls the state that replicas share, as each message tells it.
 func sharing() sdk.Plugin {
-	return sdk.Plugin{Name: "sharing", Version: "1", Needs: sdk.Needs{Body: true},
+	return sdk.Plugin{Name: "sharing", Version: "1", Needs: sdk.Needs{Body: true, Request: true},
 		SharedState: true,
 		New:         func([]byte) (sdk.Stage, error) { return &sharingStage{}, nil }}
 }

@@ -3,6 +3,7 @@ package plugins
 import (
 	"context"
 	"errors"
+	"time"
 
 	"gatekit/core/shared"
 	"gatekit/plugins/proto"
@@ -21,6 +22,10 @@ type SharedState struct {
 // stateShare is the part of the plugin's timeout that one call of the state may take: a quarter. A
 // message needs three calls at most, or four if the state was lost.
 const stateShare = 4
+
+// stateTimeout returns how long a call of the state may take, and how long the plugin may take to
+// return another verdict after it.
+func (s *Stage) stateTimeout() time.Duration { return s.spec.Timeout / stateShare }
 
 // errGivenUp is the error of a message for which nobody waits any more. The plugin has taken back
 // what it had counted.
@@ -82,7 +87,7 @@ func (p *pluginProcess) makeCalls(ctx context.Context, calls *pb.StateCalls, sta
 	if err != nil {
 		return nil, &invalidResponse{"call of the shared state: " + err.Error()}
 	}
-	admitted, err := c.Make(ctx, p.shared.State, stage.spec.Timeout/stateShare)
+	admitted, err := c.Make(ctx, p.shared.State, stage.stateTimeout())
 	if err == nil && admitted.OK() {
 		return nil, nil
 	}
@@ -93,7 +98,7 @@ func (p *pluginProcess) makeCalls(ctx context.Context, calls *pb.StateCalls, sta
 // instead. The plugin gets the result also if ctx has ended.
 func (p *pluginProcess) settle(ctx context.Context, s *stream, request *pb.InspectRequest,
 	stage *Stage) (*pb.Verdict, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stage.spec.Timeout/stateShare)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stage.stateTimeout())
 	defer cancel()
 	stop := context.AfterFunc(ctx, s.close)
 	s.seq++

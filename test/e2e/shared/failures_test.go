@@ -26,7 +26,7 @@ const (
 	stopped     = "-31000 stopped by an operator (Gatekit)"
 )
 
-// failureTest is a failure of the server, and what follows. docs/operations.md has the same table.
+// failureTest is a failure of the server, and what follows. docs/replicas.md has the same table.
 type failureTest struct {
 	name     string
 	settings []string // of the server

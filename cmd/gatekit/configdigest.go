@@ -73,7 +73,10 @@ type replicaState struct{ configuration, policies string }
 
 // String returns the state as the other replicas and the log get it.
 func (s replicaState) String() string {
-	return "configuration " + s.configuration + " policies " + s.policies
+	if s.policies == "" {
+		return "configuration " + s.configuration + ", no policies"
+	}
+	return "configuration " + s.configuration + ", policies " + s.policies
 }
 
 // publishState makes the active configuration the one that other replicas and /metrics see. The

@@ -59,10 +59,7 @@ func (d *diagnosis) replicas(ctx context.Context) {
 // describeReplica describes a replica for a person.
 func describeReplica(e replicaEntry, now time.Time) string {
 	ago := now.Sub(e.At).Truncate(time.Second)
-	text := fmt.Sprintf("configuration %s, policies %s", e.Configuration, e.Policies)
-	if e.Policies == "" {
-		text = fmt.Sprintf("configuration %s, no policies", e.Configuration)
-	}
+	text := e.state().String()
 	if e.Log != nil {
 		text += fmt.Sprintf(", log %s since %s", display.EscapeLine(e.Log.Origin, maxApprovalName),
 			e.Log.Since.Format(time.RFC3339))

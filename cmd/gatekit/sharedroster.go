@@ -11,6 +11,7 @@ import (
 	"gatekit/audit"
 	"gatekit/audit/telemetry"
 	"gatekit/core/shared"
+	"gatekit/transport/cluster"
 )
 
 const (
@@ -234,7 +235,7 @@ func (s *sharedRoster) meet(entry shared.Entry) error {
 	case !e.isAlive(time.Now()):
 	case isNew && e.state() != own:
 		log.Warn("a replica has another configuration or other policies", "replica", e.Name,
-			"its", e.state().String(), "own", own.String())
+			"its", e.state().String(), "own", own.String(), "hint", cluster.HintDiffers)
 	case isNew && known:
 		log.Info("a replica has the same configuration and policies again", "replica", e.Name)
 	}

@@ -35,7 +35,7 @@ func (r *Replica) Forward(w http.ResponseWriter, req *http.Request, owner string
 	about := r.about(owner)
 	sealed, err := r.seal(req, owner, body, p, about)
 	if err != nil {
-		return errors.Join(ErrUnreachable, err)
+		return fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
 	header := endToEnd(req.Header)
 	for _, name := range notForwarded {
@@ -51,7 +51,7 @@ func (r *Replica) Forward(w http.ResponseWriter, req *http.Request, owner string
 		}
 		panic(http.ErrAbortHandler)
 	case err != nil:
-		return errors.Join(kindOf(err), err)
+		return fmt.Errorf("%w: %w", kindOf(err), err)
 	}
 	defer answer.Body.Close()
 	r.meetOwner(owner, about != nil, answer.Header)

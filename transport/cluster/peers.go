@@ -18,6 +18,10 @@ const (
 	maxStateBytes = 256
 )
 
+// HintDiffers tells operators what to do about replicas that differ.
+const HintDiffers = "give all replicas the same gatekit.toml and policies, also after a change: " +
+	"restart or reload the one that has the older ones"
+
 // Peer is another replica, as its last message described it.
 type Peer struct {
 	Name string
@@ -75,7 +79,7 @@ func (r *Replica) notePeer(name, state string) {
 	switch {
 	case state != own:
 		r.log.Warn("a replica has another configuration or other policies", "replica", name,
-			"its", state, "own", own)
+			"its", state, "own", own, "hint", HintDiffers)
 	case known:
 		r.log.Info("a replica has the same configuration and policies again", "replica", name)
 	}

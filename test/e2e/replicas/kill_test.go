@@ -359,9 +359,10 @@ func (r *run) excuse(o outcome, ran int) string {
 	case wasInFlight && (slices.Contains([]int{0, http.StatusOK, http.StatusBadGateway,
 		http.StatusServiceUnavailable, http.StatusNotFound, http.StatusBadRequest}, o.status)):
 		return "in flight at the killed replica"
-	case ran == 0 && !o.isGatekits() && o.ended.After(r.killing) && o.began.Before(refused) &&
-		(o.status == http.StatusBadGateway || o.status == http.StatusServiceUnavailable ||
-			strings.HasPrefix(o.fault, lostMessage)):
+	// the first request of a call that asks has run it; its answers are another request
+	case (ran == 0 || o.asks && ran == 1) && !o.isGatekits() && o.ended.After(r.killing) &&
+		o.began.Before(refused) && (o.status == http.StatusBadGateway ||
+		o.status == http.StatusServiceUnavailable || strings.HasPrefix(o.fault, lostMessage)):
 		return "sent to the dead replica by the balancer"
 	case ran == 0 && o.asks && o.server == modernServer &&
 		strings.Contains(o.fault, "shared state is not available"):

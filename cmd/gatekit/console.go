@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"runtime"
@@ -177,20 +176,8 @@ as above. Explain uses the policies of the configuration.`,
 			if err != nil {
 				return err
 			}
-			switch {
-			case asJSON:
-				return printConsoleURL(cmd.OutOrStdout(), response.URL, response.Scope)
-			case !print && openBrowser(response.URL) == nil:
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "opened the console at http://%s%s\n",
-					c.Admin.HTTP, console.Prefix)
-				return err
-			}
-			if !print {
-				fmt.Fprintln(cmd.ErrOrStderr(), "no browser can be opened here; open this URL "+
-					"within a minute:")
-			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), response.URL)
-			return err
+			return (&consoleURL{address: "http://" + c.Admin.HTTP + console.Prefix,
+				url: response.URL, scope: response.Scope}).show(cmd, print, asJSON)
 		},
 	}
 	configFlag(c, &config)
@@ -205,12 +192,33 @@ as above. Explain uses the policies of the configuration.`,
 	return c
 }
 
-// printConsoleURL prints the URL that opens a console, and the scope of its token, as JSON.
-func printConsoleURL(out io.Writer, url, scope string) error {
-	return printJSON(out, struct {
-		URL   string `json:"url"`
-		Scope string `json:"scope"`
-	}{url, scope})
+// consoleURL is a URL that opens a console.
+type consoleURL struct {
+	address string // of the console, without a code
+	url     string // with a code
+	scope   string // of the token
+	end     string // how the console ends, for people; may be ""
+}
+
+// show opens the URL in a browser, or prints it.
+func (u *consoleURL) show(cmd *cobra.Command, print, asJSON bool) error {
+	out := cmd.OutOrStdout()
+	if asJSON {
+		return printJSON(out, struct {
+			URL   string `json:"url"`
+			Scope string `json:"scope"`
+		}{u.url, u.scope})
+	}
+	if !print {
+		if openBrowser(u.url) == nil {
+			_, err := fmt.Fprintf(out, "opened the console at %s%s\n", u.address, u.end)
+			return err
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "no browser can be opened here; open this URL within a "+
+			"minute%s:\n", u.end)
+	}
+	_, err := fmt.Fprintln(out, u.url)
+	return err
 }
 
 // openBrowser opens a URL in the browser of the user. It returns an error if there is none.

@@ -53,28 +53,12 @@ func (o *fleetConsole) run(p *program, cmd *cobra.Command) error {
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(ctx) }()
 	address := fmt.Sprintf("http://%s%s", server.Addr(), console.Prefix)
-	if err := o.open(cmd, address, address+"#"+pages.NewCode(console.ScopeRead)); err != nil {
+	url := consoleURL{address: address, url: address + "#" + pages.NewCode(console.ScopeRead),
+		scope: string(console.ScopeRead), end: "; Ctrl-C ends it"}
+	if err := url.show(cmd, o.print, o.json); err != nil {
 		cancel()
 		<-ended
 		return err
 	}
 	return <-ended
-}
-
-// open opens the URL in a browser, or prints it.
-func (o *fleetConsole) open(cmd *cobra.Command, address, url string) error {
-	out := cmd.OutOrStdout()
-	if o.json {
-		return printConsoleURL(out, url, string(console.ScopeRead))
-	}
-	if !o.print {
-		if openBrowser(url) == nil {
-			_, err := fmt.Fprintf(out, "opened the console at %s; Ctrl-C ends it\n", address)
-			return err
-		}
-		fmt.Fprintln(cmd.ErrOrStderr(), "no browser can be opened here; open this URL within a "+
-			"minute; Ctrl-C ends the console:")
-	}
-	_, err := fmt.Fprintln(out, url)
-	return err
 }

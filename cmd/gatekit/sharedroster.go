@@ -230,14 +230,8 @@ func (s *sharedRoster) meet(entry shared.Entry) error {
 	if e.Log != nil {
 		s.gateway.recording.meet(*e.Log)
 	}
-	own := s.gateway.currentState()
-	switch isNew := !known || was.state() != e.state(); {
-	case !e.isAlive(time.Now()):
-	case isNew && e.state() != own:
-		log.Warn("a replica has another configuration or other policies", "replica", e.Name,
-			"its", e.state().String(), "own", own.String(), "hint", cluster.HintDiffers)
-	case isNew && known:
-		log.Info("a replica has the same configuration and policies again", "replica", e.Name)
+	if isNew := !known || was.state() != e.state(); isNew && e.isAlive(time.Now()) {
+		cluster.LogState(log, e.Name, e.state().String(), s.gateway.currentState().String(), known)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"cmp"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -17,10 +18,6 @@ const (
 	maxPeers      = 256
 	maxStateBytes = 256
 )
-
-// HintDiffers tells operators what to do about replicas that differ.
-const HintDiffers = "give all replicas the same gatekit.toml and policies, also after a change: " +
-	"restart or reload the one that has the older ones"
 
 // Peer is another replica, as its last message described it.
 type Peer struct {
@@ -76,12 +73,19 @@ func (r *Replica) notePeer(name, state string) {
 	if known && was == state {
 		return
 	}
+	LogState(r.log, name, state, own, known)
+}
+
+// LogState logs that the state of another replica is new or has changed: if it is not that of this
+// one, and if it is so again. wasKnown is set if the replica had another state before.
+func LogState(log *slog.Logger, name, state, own string, wasKnown bool) {
 	switch {
 	case state != own:
-		r.log.Warn("a replica has another configuration or other policies", "replica", name,
-			"its", state, "own", own, "hint", HintDiffers)
-	case known:
-		r.log.Info("a replica has the same configuration and policies again", "replica", name)
+		log.Warn("a replica has another configuration or other policies", "replica", name,
+			"its", state, "own", own, "hint", "give all replicas the same gatekit.toml and "+
+				"policies, also after a change: restart or reload the one that has the older ones")
+	case wasKnown:
+		log.Info("a replica has the same configuration and policies again", "replica", name)
 	}
 }
 

@@ -124,24 +124,17 @@ const lockInterval = 500 * time.Millisecond
 // changed it: gatekit pin approve, or a second client that wraps the same server.
 func (g *gateway) watchWrappedLock(ctx context.Context, file string) {
 	var seen os.FileInfo
-	tick := time.NewTicker(lockInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	repeat(ctx, lockInterval, func() {
 		now, err := os.Stat(file)
 		if err != nil || seen != nil && os.SameFile(seen, now) &&
 			seen.ModTime().Equal(now.ModTime()) && seen.Size() == now.Size() {
-			continue
+			return
 		}
 		seen = now
 		lock, err := pins.Read(file)
 		guard := g.pins.Load()
 		if err == nil && guard != nil && lock.Digest() == guard.LockDigest() {
-			continue
+			return
 		}
 		if err == nil {
 			err = g.reloadPins(ctx)
@@ -149,7 +142,7 @@ func (g *gateway) watchWrappedLock(ctx context.Context, file string) {
 		if err != nil {
 			g.log.Error("changed lock file rejected; keeping the previous one", "error", err)
 		}
-	}
+	})
 }
 
 // wrappedWaiting returns what waits for the lock files of gatekit wrap, by the names of the

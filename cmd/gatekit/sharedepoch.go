@@ -28,11 +28,10 @@ const (
 // process. Without that, nobody would notice that the state was lost while no replica ran: stops
 // and revocations would end, and sessions would have no labels.
 type epochKeeper struct {
-	store  *valkey.Store
-	folder privatefiles.Folder
-	log    *slog.Logger
-	cancel context.CancelFunc
-	done   chan struct{} // closed when follow has returned
+	store     *valkey.Store
+	folder    privatefiles.Folder
+	log       *slog.Logger
+	following *background
 
 	kept    valkey.Epoch // is on disk
 	failing bool         // the last write failed, which was logged
@@ -83,22 +82,16 @@ func (g *gateway) openEpochKeeper(ctx context.Context) error {
 			"error", err)
 		return nil
 	}
-	k := &epochKeeper{store: g.shared, folder: folder, log: g.log, done: make(chan struct{})}
+	k := &epochKeeper{store: g.shared, folder: folder, log: g.log}
 	k.keep()
-	following, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	k.cancel = cancel
-	go func() {
-		defer close(k.done)
-		k.follow(following)
-	}()
+	k.following = startBackground(ctx, k.follow)
 	g.epoch = k
 	return nil
 }
 
 func (g *gateway) closeEpochKeeper() error {
 	if k := g.epoch; k != nil {
-		k.cancel()
-		<-k.done
+		k.following.stop()
 		k.keep()
 	}
 	return nil
@@ -106,16 +99,7 @@ func (g *gateway) closeEpochKeeper() error {
 
 // follow keeps the epoch until ctx ends.
 func (k *epochKeeper) follow(ctx context.Context) {
-	tick := time.NewTicker(epochInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			k.keep()
-		}
-	}
+	repeat(ctx, epochInterval, k.keep)
 }
 
 // keep writes the epoch to disk if it has changed. One goroutine at a time calls it.

@@ -29,11 +29,10 @@ type loginChange struct {
 // themselves are in the token store, which each replica asks again after a second. But a process
 // with a token in its env, and a client that waits for the tools of a server, must be told.
 type sharedLogins struct {
-	gateway *gateway
-	values  shared.Values
-	origin  string // of this process
-	cancel  context.CancelFunc
-	done    chan struct{} // closed when follow has returned
+	gateway   *gateway
+	values    shared.Values
+	origin    string // of this process
+	following *background
 }
 
 // openSharedLogins follows the logins of the other replicas from now on.
@@ -42,21 +41,15 @@ func (g *gateway) openSharedLogins(ctx context.Context) error {
 	if store == nil || !g.active.config.HasLogins() {
 		return nil
 	}
-	s := &sharedLogins{gateway: g, values: store, origin: rand.Text(), done: make(chan struct{})}
-	following, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	s.cancel = cancel
-	go func() {
-		defer close(s.done)
-		s.follow(following)
-	}()
+	s := &sharedLogins{gateway: g, values: store, origin: rand.Text()}
+	s.following = startBackground(ctx, s.follow)
 	g.sharedLogins.Store(s)
 	return nil
 }
 
 func (g *gateway) closeSharedLogins() error {
 	if s := g.sharedLogins.Load(); s != nil {
-		s.cancel()
-		<-s.done
+		s.following.stop()
 	}
 	return nil
 }

@@ -61,21 +61,13 @@ func openSharedRevocations(ctx context.Context, state shared.Store, own *auth.Re
 
 // follow looks at the revocations of the other replicas until ctx ends.
 func (s *sharedRevocations) follow(ctx context.Context) {
-	tick := time.NewTicker(shared.WatchInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	repeat(ctx, shared.WatchInterval, func() {
 		s.mu.Lock()
-		err := s.update(ctx, s.log, s.apply)
-		if ctx.Err() == nil {
+		defer s.mu.Unlock()
+		if err := s.update(ctx, s.log, s.apply); ctx.Err() == nil {
 			s.note(err)
 		}
-		s.mu.Unlock()
-	}
+	})
 }
 
 // note takes the result of a look at the revocations of the others. If they have not been known for

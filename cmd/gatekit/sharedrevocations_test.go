@@ -25,9 +25,8 @@ type revokingReplica struct {
 	t      *testing.T
 	folder string
 	*sharedRevocations
-	auth   *auth.Authenticator
-	cancel context.CancelFunc
-	done   chan struct{}
+	auth      *auth.Authenticator
+	following *background
 
 	guard   sync.Mutex
 	records []string
@@ -45,7 +44,7 @@ func (r *revokingReplica) Record(_ context.Context, o pipeline.Outcome) (uint64,
 // startRevoking starts a replica with a folder, in which an earlier one may have been.
 func startRevoking(t *testing.T, state shared.Store, folder string) *revokingReplica {
 	t.Helper()
-	r := &revokingReplica{t: t, folder: folder, done: make(chan struct{})}
+	r := &revokingReplica{t: t, folder: folder}
 	own, err := auth.OpenRevocations(folder)
 	if err != nil {
 		t.Fatal(err)
@@ -60,18 +59,12 @@ func startRevoking(t *testing.T, state shared.Store, folder string) *revokingRep
 		ID: "ci", Subject: "ci"}}}); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	r.cancel = cancel
-	go func() {
-		defer close(r.done)
-		r.follow(ctx)
-	}()
+	r.following = startBackground(t.Context(), r.follow)
 	return r
 }
 
 func (r *revokingReplica) stop() {
-	r.cancel()
-	<-r.done
+	r.following.stop()
 }
 
 // status returns the status of the refusal of a principal, or 0.

@@ -49,11 +49,10 @@ func (e *replicaEntry) isAlive(now time.Time) bool {
 // there. So replicas know each other that forward each other nothing, as with modern clients. The
 // nil *sharedRoster knows nobody.
 type sharedRoster struct {
-	gateway *gateway
-	store   shared.Values
-	name    string
-	cancel  context.CancelFunc
-	done    chan struct{} // closed when follow has returned
+	gateway   *gateway
+	store     shared.Values
+	name      string
+	following *background
 
 	// only one goroutine uses these
 	published  replicaEntry
@@ -80,7 +79,7 @@ func (g *gateway) openSharedRoster(ctx context.Context) error {
 	if store == nil || c == nil {
 		return nil
 	}
-	s := &sharedRoster{gateway: g, store: store, name: c.Name, done: make(chan struct{}),
+	s := &sharedRoster{gateway: g, store: store, name: c.Name,
 		others: map[string]replicaEntry{}}
 	if err := s.look(ctx); errors.Is(err, errNotEntered) {
 		s.noteFailure(err)
@@ -88,12 +87,7 @@ func (g *gateway) openSharedRoster(ctx context.Context) error {
 		return fmt.Errorf("enter the roster of replicas: %w", err)
 	}
 	g.roster.Store(s)
-	following, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	s.cancel = cancel
-	go func() {
-		defer close(s.done)
-		s.follow(following)
-	}()
+	s.following = startBackground(ctx, s.follow)
 	return nil
 }
 
@@ -103,8 +97,7 @@ func (g *gateway) closeSharedRoster() error {
 	if s == nil {
 		return nil
 	}
-	s.cancel()
-	<-s.done
+	s.following.stop()
 	e := s.own()
 	e.Ended = true
 	if err := s.publish(context.Background(), e); err != nil {
@@ -115,20 +108,11 @@ func (g *gateway) closeSharedRoster() error {
 
 // follow enters changes, and looks at the others, until ctx ends.
 func (s *sharedRoster) follow(ctx context.Context) {
-	tick := time.NewTicker(rosterLook)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
+	repeat(ctx, rosterLook, func() {
+		if err := s.look(ctx); ctx.Err() == nil {
+			s.noteFailure(err)
 		}
-		err := s.look(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		s.noteFailure(err)
-	}
+	})
 }
 
 // noteFailure logs the first error of several.

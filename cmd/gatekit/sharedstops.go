@@ -28,9 +28,8 @@ const (
 // values was ended by another replica if it was there before, and is shared otherwise: it was made
 // while the server was away, or while this replica did not run.
 type sharedStops struct {
-	gateway *gateway
-	cancel  context.CancelFunc
-	done    chan struct{} // closed when follow has returned
+	gateway   *gateway
+	following *background
 
 	// the following is guarded by gateway.stopping
 
@@ -45,7 +44,7 @@ func (g *gateway) openSharedStops(ctx context.Context) error {
 	if store == nil {
 		return nil
 	}
-	s := &sharedStops{gateway: g, done: make(chan struct{}),
+	s := &sharedStops{gateway: g,
 		sharedListing: openSharedListing(store, stopKind, func(lost time.Time) bool {
 			return slices.ContainsFunc(g.stops.List(), func(x stop.Stop) bool {
 				return x.At.Before(lost)
@@ -59,39 +58,26 @@ func (g *gateway) openSharedStops(ctx context.Context) error {
 		g.sharedStops = nil
 		return fmt.Errorf("get the stops of the other replicas: %w", err)
 	}
-	following, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	s.cancel = cancel
-	go func() {
-		defer close(s.done)
-		s.follow(following)
-	}()
+	s.following = startBackground(ctx, s.follow)
 	return nil
 }
 
 func (g *gateway) closeSharedStops() error {
 	if s := g.sharedStops; s != nil {
-		s.cancel()
-		<-s.done
+		s.following.stop()
 	}
 	return nil
 }
 
 // follow looks at the stops of the other replicas until ctx ends.
 func (s *sharedStops) follow(ctx context.Context) {
-	tick := time.NewTicker(shared.WatchInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	repeat(ctx, shared.WatchInterval, func() {
 		s.gateway.stopping.Lock()
+		defer s.gateway.stopping.Unlock()
 		if err := s.sync(ctx); err != nil && ctx.Err() == nil {
 			s.failed(err)
 		}
-		s.gateway.stopping.Unlock()
-	}
+	})
 }
 
 // failed stops everything if the stops of the others have not been known for too long.

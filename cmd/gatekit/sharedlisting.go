@@ -58,10 +58,9 @@ func put(ctx context.Context, v shared.Values, k shared.Key, value []byte,
 // force here all the same, so update returns no error.
 func (s *sharedListing) update(ctx context.Context, log *slog.Logger,
 	apply func(context.Context, []shared.Entry) (unshared, err error)) error {
-	l, err := s.store.List(ctx, s.kind, s.seen)
-	// Another user of the store may have got shared.ErrLost instead of List.
-	if lost := s.store.Lost(); errors.Is(err, shared.ErrLost) || lost.After(s.lost) {
-		s.republish, s.seen, s.lost = true, 0, lost
+	l, err := s.list(ctx)
+	if errors.Is(err, shared.ErrLost) { // the next call uses the store as it is now
+		l, err = s.list(ctx)
 	}
 	if err != nil {
 		return err
@@ -79,6 +78,16 @@ func (s *sharedListing) update(ctx context.Context, log *slog.Logger,
 	}
 	s.seen, s.known = seen, time.Now()
 	return nil
+}
+
+// list gets the listing, and notices whether the store has lost it.
+func (s *sharedListing) list(ctx context.Context) (shared.Listing, error) {
+	l, err := s.store.List(ctx, s.kind, s.seen)
+	// Another user of the store may have got shared.ErrLost instead of List.
+	if lost := s.store.Lost(); errors.Is(err, shared.ErrLost) || lost.After(s.lost) {
+		s.republish, s.seen, s.lost = true, 0, lost
+	}
+	return l, err
 }
 
 // noteUnshared logs whether the other replicas know all values of this one.

@@ -251,28 +251,38 @@ func TestRevocationsAfterALoss(t *testing.T) {
 }
 
 // If no replica ran when the state was lost, the first one that starts shares its revocations
-// again.
+// again. It starts also if it notices the loss after it has connected.
 func TestRevocationsAfterALossWhileAllAreDown(t *testing.T) {
-	revokingReplicas(t, func(t *testing.T, state *sharedtest.Faulty, all []*revokingReplica) {
-		ahead := time.Now().Add(clockSkew) // by the clock of the replica
-		if err := all[0].addAt(revokedAnn, ahead); err != nil {
-			t.Fatal(err)
-		}
-		wantStatus(t, all, revokedAnn, http.StatusUnauthorized)
-		for _, r := range all {
-			r.stop()
-		}
-		time.Sleep(time.Second)
-		state.Lose()
-		// connecting to the state notices the loss
-		if _, err := state.List(t.Context(), revocationKind, 0); !errors.Is(err, shared.ErrLost) {
-			t.Fatalf("got %v, want shared.ErrLost", err)
-		}
-		for i, r := range all {
-			all[i] = startRevoking(t, state, r.folder)
-		}
-		wantStatus(t, all, revokedAnn, http.StatusUnauthorized)
-	})
+	for name, notice := range map[string]func(*testing.T, shared.Store){
+		"noticed while connecting": func(t *testing.T, state shared.Store) {
+			_, err := state.List(t.Context(), revocationKind, 0)
+			if !errors.Is(err, shared.ErrLost) {
+				t.Fatalf("got %v, want shared.ErrLost", err)
+			}
+		},
+		"noticed after connecting": func(*testing.T, shared.Store) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			revokingReplicas(t, func(t *testing.T, state *sharedtest.Faulty,
+				all []*revokingReplica) {
+				ahead := time.Now().Add(clockSkew) // by the clock of the replica
+				if err := all[0].addAt(revokedAnn, ahead); err != nil {
+					t.Fatal(err)
+				}
+				wantStatus(t, all, revokedAnn, http.StatusUnauthorized)
+				for _, r := range all {
+					r.stop()
+				}
+				time.Sleep(time.Second)
+				state.Lose()
+				notice(t, state)
+				for i, r := range all {
+					all[i] = startRevoking(t, state, r.folder)
+				}
+				wantStatus(t, all, revokedAnn, http.StatusUnauthorized)
+			})
+		})
+	}
 }
 
 // A replica that was down does not bring back what the others have ended meanwhile.

@@ -137,6 +137,14 @@ func (s *sharedRoster) own() replicaEntry {
 // look enters this replica if that is due, and takes in what the others have entered. If only the
 // first fails, the error is errNotEntered.
 func (s *sharedRoster) look(ctx context.Context) error {
+	err := s.lookOnce(ctx)
+	if errors.Is(err, shared.ErrLost) { // the next call uses the store as it is now
+		err = s.lookOnce(ctx)
+	}
+	return err
+}
+
+func (s *sharedRoster) lookOnce(ctx context.Context) error {
 	own := s.gateway.currentState()
 	var notEntered error
 	if time.Since(s.published.At) >= rosterInterval || s.published.state() != own {

@@ -264,14 +264,7 @@ func TestDemotedPrimary(t *testing.T) {
 	var target atomic.Pointer[string]
 	target.Store(&old.Addr)
 	s := open(t, options(t, listen(t, func(c net.Conn) {
-		defer c.Close()
-		server, err := net.Dial("tcp", *target.Load())
-		if err != nil {
-			return
-		}
-		defer server.Close()
-		go io.Copy(server, c)
-		io.Copy(c, server)
+		relay(c, *target.Load())
 	})))
 	g := swap(t, s, aKey, 0, "x")
 	eventually(t, "the replica has the value", func() bool { return next.Do(t, "DBSIZE") == "2" })
@@ -299,25 +292,22 @@ func TestDemotedPrimary(t *testing.T) {
 // While the address of a demoted primary leads nowhere, a call takes no longer than its timeout: it
 // does not wait for the new connection.
 func TestDemotedPrimaryWithoutSuccessor(t *testing.T) {
+	t.Parallel()
 	old := redistest.Start(t)
 	var demoted atomic.Bool
 	gaveUp := make(chan struct{})
 	var once sync.Once
-	s := open(t, options(t, listen(t, func(c net.Conn) {
+	o := options(t, listen(t, func(c net.Conn) {
+		if !demoted.Load() {
+			relay(c, old.Addr)
+			return
+		}
 		defer c.Close()
-		if demoted.Load() {
-			io.Copy(io.Discard, c) // never answers
-			once.Do(func() { close(gaveUp) })
-			return
-		}
-		server, err := net.Dial("tcp", old.Addr)
-		if err != nil {
-			return
-		}
-		defer server.Close()
-		go io.Copy(server, c)
-		io.Copy(c, server)
-	})))
+		io.Copy(io.Discard, c) // never answers
+		once.Do(func() { close(gaveUp) })
+	}))
+	o.Timeout = 10 * time.Second // also for the new connection
+	s := open(t, o)
 	take := func() error {
 		_, _, err := s.Take(t.Context(), shared.Key{Kind: "none"})
 		return err
@@ -342,6 +332,29 @@ func TestDemotedPrimaryWithoutSuccessor(t *testing.T) {
 	default:
 	}
 	<-gaveUp // so the connection was tried
+}
+
+// A connection may take as long as a call, also if that is longer than a connection usually takes.
+func TestSlowConnections(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := open(t, options(t, listen(t, func(c net.Conn) {
+		time.Sleep(2500 * time.Millisecond)
+		relay(c, server.Addr)
+	})))
+	requireValue(t, s, aKey, "")
+}
+
+// relay connects a client with the server at an address until one of them ends.
+func relay(c net.Conn, addr string) {
+	defer c.Close()
+	server, err := net.Dial("tcp", addr)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	go io.Copy(server, c)
+	io.Copy(c, server)
 }
 
 // listen serves connections at an address until the test ends.

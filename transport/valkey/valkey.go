@@ -57,12 +57,12 @@ const DefaultTimeout = 50 * time.Millisecond
 
 // Bounds of the connections.
 const (
-	dialTimeout      = 2 * time.Second
-	deadAfter        = time.Second // without an answer, a connection is closed
-	bufferBytes      = 64 << 10    // for reading and for writing, of each connection
-	waitConnections  = 64          // that wait for copies at the same time
-	reconnectAtMost  = time.Second // between two new clients
-	maxRepliedString = 200         // bytes of an error of the server that are shown
+	dialTimeout      = 2 * time.Second // or Options.Timeout, if that is longer
+	deadAfter        = time.Second     // without an answer, a connection is closed
+	bufferBytes      = 64 << 10        // for reading and for writing, of each connection
+	waitConnections  = 64              // that wait for copies at the same time
+	reconnectAtMost  = time.Second     // between two new clients
+	maxRepliedString = 200             // bytes of an error of the server that are shown
 )
 
 // Store is the state in Valkey or Redis. It implements shared.Store.
@@ -132,7 +132,7 @@ func (s *Store) connect() (valkey.Client, error) {
 		// connections that wait for copies notice their end while nobody uses them, so that a
 		// failover costs no call for each
 		AlwaysPipelining: s.o.Copies > 0}
-	o.Dialer.Timeout = dialTimeout
+	o.Dialer.Timeout = max(dialTimeout, s.o.Timeout)
 	return valkey.NewClient(o)
 }
 

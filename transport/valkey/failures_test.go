@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"gatekit/core/shared"
+	"gatekit/test/peers"
 	"gatekit/test/redistest"
 	"gatekit/transport/valkey"
 )
@@ -413,17 +414,13 @@ func TestTLS(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := free.Addr().(*net.TCPAddr)
-	free.Close()
-	redistest.Start(t, "--tls-port", strconv.Itoa(addr.Port), "--tls-auth-clients", "no",
+	addr := peers.FreeAddress(t)
+	_, port, _ := net.SplitHostPort(addr)
+	redistest.Start(t, "--tls-port", port, "--tls-auth-clients", "no",
 		"--tls-cert-file", filepath.Join(dir, "cert.pem"),
 		"--tls-key-file", filepath.Join(dir, "key.pem"),
 		"--tls-ca-cert-file", filepath.Join(dir, "cert.pem"))
-	o := options(t, addr.String())
+	o := options(t, addr)
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(certificate)
 	o.TLS = &tls.Config{RootCAs: roots}

@@ -78,6 +78,18 @@ func requireUnavailable(t *testing.T, s *valkey.Store) {
 	}
 }
 
+// useBrokenConnections makes calls without the server, until the store has most probably noticed
+// that each of its connections is broken: it notices that of a connection when a call uses it, and
+// a call uses any of a few.
+func useBrokenConnections(t *testing.T, s *valkey.Store) {
+	t.Helper()
+	for range 100 {
+		if _, _, err := s.Get(t.Context(), aKey); !errors.Is(err, shared.ErrUnavailable) {
+			t.Fatalf("Get: got the error %v, want ErrUnavailable", err)
+		}
+	}
+}
+
 // eventually waits until is returns true.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
@@ -188,6 +200,7 @@ func TestRestartedServer(t *testing.T) {
 			swap(t, s, aKey, 0, "x")
 			server.Kill(t)
 			requireUnavailable(t, s)
+			useBrokenConnections(t, s)
 			tt.restart(server, t)
 			var err error
 			eventually(t, "an answer of the new process", func() bool {
@@ -232,6 +245,7 @@ func TestFailover(t *testing.T) {
 			}
 			primary.Kill(t)
 			requireUnavailable(t, s)
+			useBrokenConnections(t, s)
 			if !behind {
 				replica.Do(t, "REPLICAOF", "NO", "ONE")
 			}

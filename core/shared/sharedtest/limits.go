@@ -33,7 +33,7 @@ func admit(t *testing.T, s shared.Store, a shared.Admission) shared.Admitted {
 
 func testRates(t *testing.T, r Replicas) {
 	a, b := r.Open(t), r.Open(t)
-	// one event per second, so that waiting for one is short
+	// one event in the time ttl, so that waiting for one is short
 	limit := shared.Limit{Key: shared.Key{Kind: "rate"}, Rate: 20, Per: 20 * ttl, Burst: 2}
 	all := shared.Admission{Limits: []shared.Limit{limit}}
 	for _, s := range []shared.Store{a, b} {

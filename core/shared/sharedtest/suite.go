@@ -57,4 +57,4 @@ func Run(t *testing.T, with func(t *testing.T, test func(*testing.T, Replicas)))
 }
 
 // ttl is a short time to keep things. It is long enough for a slow machine to use them before.
-const ttl = 3 * time.Second
+const ttl = 10 * time.Second

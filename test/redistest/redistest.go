@@ -32,7 +32,8 @@ type Server struct {
 	exited  chan struct{} // closed when process has ended
 }
 
-// startTimeout bounds the start of a server. It is long enough for a busy machine.
+// startTimeout bounds the start of a server, and each command. It is long enough for a busy
+// machine.
 const startTimeout = 2 * time.Minute
 
 // Start starts a server with settings, such as "--appendonly", "no". Without settings, it forgets
@@ -150,7 +151,8 @@ func (s *Server) waitFor(t testing.TB, what string, is func() bool) {
 func (s *Server) connect() (valkey.Client, error) {
 	return valkey.NewClient(valkey.ClientOption{InitAddress: []string{s.Addr},
 		Password: s.Password, ForceSingleClient: true, DisableCache: true, DisableRetry: true,
-		AlwaysRESP2: true})
+		AlwaysRESP2: true, Dialer: net.Dialer{Timeout: startTimeout},
+		ConnWriteTimeout: startTimeout})
 }
 
 // Do sends one command, and returns the answer as text. An error of the server fails the test.

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"gatekit/audit"
 )
@@ -19,6 +20,7 @@ import (
 // Record is one record of the audit log.
 type Record struct {
 	Seq       uint64
+	Time      time.Time
 	Prev      string
 	Session   string
 	Exchange  string

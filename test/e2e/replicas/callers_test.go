@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"gatekit/test/harness"
 	"gatekit/test/mcptest"
 )
 
@@ -19,12 +20,20 @@ const callTime = 20 * time.Second
 // outcome describes the end of one call of a client, or of the opening of its session.
 type outcome struct {
 	id           string
+	principal    string
 	server       string // "" for the opening of a session
 	asks         bool   // whether the server asks the client during the call
 	began, ended time.Time
 	opened       time.Time // when the session was opened
 	status       int       // of HTTP; 0 if there was none
 	fault        string    // "" if the call got its result
+}
+
+// includes reports whether a record is of the call, or of another message of its principal at the
+// same time, such as a question or a notification of the server.
+func (o outcome) includes(r harness.Record) bool {
+	return strings.HasSuffix(r.Principal, "#"+o.principal) && !r.Time.Before(o.began) &&
+		!r.Time.After(o.ended)
 }
 
 func (o outcome) String() string {
@@ -145,7 +154,8 @@ func (c *caller) end(o *outcome, m mcptest.Message, err error) {
 // open connects the client and makes its handshake.
 func (c *caller) open() bool {
 	c.count++
-	o := outcome{id: fmt.Sprintf("%s-open-%d", c.name, c.count), began: time.Now()}
+	o := outcome{id: fmt.Sprintf("%s-open-%d", c.name, c.count), principal: c.name,
+		began: time.Now()}
 	c.connect()
 	m, err := c.client.Open(c.begin())
 	c.end(&o, m, err)
@@ -167,7 +177,8 @@ func (c *caller) close() {
 // run, as the status of the answer promises.
 // Each third answer comes a while after the call was run.
 func (c *caller) call(server, id, ask string, change bool) outcome {
-	o := outcome{id: id, server: server, asks: ask != "", began: time.Now(), opened: c.opened}
+	o := outcome{id: id, principal: c.name, server: server, asks: ask != "", began: time.Now(),
+		opened: c.opened}
 	m, err := c.client.Tool(c.begin(), server+"__work", fmt.Sprintf(
 		`{"id":%q,"ask":%q,"change":%t,"hold":%t}`, id, ask, change, c.count%3 == 0))
 	if c.end(&o, m, err); o.fault == "" &&

@@ -108,14 +108,13 @@ func (f *fleet) token(principal string) string {
 	return f.issuer.Token("first", f.issuer.Claims(audience, map[string]any{"sub": principal}))
 }
 
-// lateVerdicts returns the numbers of the records of denials because the policies were not
-// evaluated within their time limit: other processes had the processors.
-func (f *fleet) lateVerdicts() map[string]bool {
-	late := map[string]bool{}
+// lateVerdicts returns the records of messages on which the policies had no verdict within their
+// time limit: other processes had the processors. Such a message is denied, or lost.
+func (f *fleet) lateVerdicts() (late []harness.Record) {
 	for _, g := range f.replicas {
 		for _, r := range g.Records() {
-			if r.Action == "deny" && strings.Contains(r.Error, "no verdict within") {
-				late[fmt.Sprint(r.Seq)] = true
+			if strings.Contains(r.Error, "no verdict within") {
+				late = append(late, r)
 			}
 		}
 	}

@@ -231,7 +231,8 @@ func TestServerExitFailsParkedCall(t *testing.T) {
 				t.Errorf("the repeated retry got %s, %v; want -32602", m.Raw, err)
 			}
 			harness.CallTool(t, c, "box__echo", ``) // the server has been restarted
-			g.WantRecords("- - - box - lost", "- - - box - restarted",
+			awaitRestarted(t, g, "box")
+			g.WantRecords("- - - box - lost",
 				"to_server request tools/call box - resume",
 				"to_server request tools/call box echo pass")
 		})

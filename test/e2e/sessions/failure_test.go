@@ -102,15 +102,20 @@ func TestMessagesSentAgainAfterARestartAreRecorded(t *testing.T) {
 			"to_server request resources/subscribe one "+uri+" own",
 			"to_client response resources/subscribe one "+uri+" own")
 		g.WantRecords("to_server request resources/subscribe one " + uri + " pass")
-		// calls do not wait for this record
-		harness.WaitUntilAtMost(t, "missing records of a restart", 0, func() int {
-			if slices.ContainsFunc(g.Records(), func(r harness.Record) bool {
-				return r.String() == "- - - one - restarted"
-			}) {
-				return 0
-			}
-			return 1
-		})
+		awaitRestarted(t, g, "one")
+	})
+}
+
+// awaitRestarted waits for the record that a server was restarted. Calls do not wait for it.
+func awaitRestarted(t *testing.T, g *harness.Gatekit, server string) {
+	t.Helper()
+	harness.WaitUntilAtMost(t, "missing records of a restart", 0, func() int {
+		if slices.ContainsFunc(g.Records(), func(r harness.Record) bool {
+			return r.String() == "- - - "+server+" - restarted"
+		}) {
+			return 0
+		}
+		return 1
 	})
 }
 

@@ -92,9 +92,10 @@ func (g *gateway) describeSharedPins(c *config.Config) string {
 	}
 	var text strings.Builder
 	for _, s := range c.Servers {
-		o, err := g.sharedPins.Load(context.Background(), s.Name)
-		if err == nil && o.Digest() != "" {
-			fmt.Fprintf(&text, ", server %s has shared pins %s", s.Name, o.Digest())
+		// Load could read what was not known when the server was held back. Then Look would not
+		// report it as new, and the server would stay held back.
+		if digest := g.sharedPins.Known(s.Name).Digest(); digest != "" {
+			fmt.Fprintf(&text, ", server %s has shared pins %s", s.Name, digest)
 		}
 	}
 	return text.String()

@@ -191,11 +191,21 @@ func (s *Shared) Load(ctx context.Context, server string) (*Overlay, error) {
 		return o, nil
 	}
 	o, _, err := s.get(ctx, server)
+	if errors.Is(err, shared.ErrLost) { // the next call uses the store as it is now
+		o, _, err = s.get(ctx, server)
+	}
 	if err != nil {
 		return nil, err
 	}
 	s.know(server, o)
 	return o, nil
+}
+
+// Known returns what was read last of a server, or nil.
+func (s *Shared) Known(server string) *Overlay {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.known[server]
 }
 
 // know remembers what was read. s.mu must be held.

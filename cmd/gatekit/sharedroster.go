@@ -162,6 +162,9 @@ func (s *sharedRoster) lookOnce(ctx context.Context) error {
 	}
 	if l.Changed {
 		for _, e := range l.Entries {
+			if notEntered != nil && e.Key.Name == s.name {
+				continue // it may be of an earlier process, or the one that seemed to fail
+			}
 			if err := s.meet(e); err != nil {
 				return err
 			}

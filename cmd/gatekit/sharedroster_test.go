@@ -1,8 +1,13 @@
 package main
 
 import (
+	"bytes"
+	"context"
+	"errors"
 	"log/slog"
+	"strings"
 	"testing"
+	"time"
 
 	"gatekit/audit"
 	"gatekit/core/shared"
@@ -23,5 +28,48 @@ func TestRosterAfterALoss(t *testing.T) {
 		if err != nil || len(all) != 1 || all[0].Name != "a" {
 			t.Errorf("a loss %s: the roster has %v (%v), want this replica", when, all, err)
 		}
+	}
+}
+
+// unanswered is a store whose Swap is carried out, while the answer is lost.
+type unanswered struct{ shared.Store }
+
+func (u unanswered) Swap(ctx context.Context, k shared.Key, was uint64, value []byte,
+	ttl time.Duration) (uint64, error) {
+	if _, err := u.Store.Swap(ctx, k, was, value, ttl); err != nil {
+		return 0, err
+	}
+	return 0, shared.ErrUnavailable
+}
+
+// A replica does not take its own entry for that of another process if it did not learn that it is
+// entered. It notices another process all the same.
+func TestRosterEntryWithoutAnAnswer(t *testing.T) {
+	state := &shared.Memory{}
+	var log bytes.Buffer
+	g := &gateway{log: slog.New(slog.NewTextHandler(&log, nil)),
+		recording: &recording{audit: &audit.Log{}}}
+	newRoster := func() *sharedRoster {
+		return &sharedRoster{gateway: g, store: state, name: "a",
+			others: map[string]replicaEntry{}}
+	}
+	const other = "another process has entered the name of this replica"
+	s := newRoster()
+	s.store = unanswered{state}
+	if err := s.look(t.Context()); !errors.Is(err, errNotEntered) {
+		t.Errorf("a look without an answer has the error %v, want errNotEntered", err)
+	}
+	s.store = state
+	if err := s.look(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if strings.Contains(log.String(), other) {
+		t.Errorf("the replica takes its own entry for another one:\n%s", &log)
+	}
+	if err := newRoster().look(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := s.look(t.Context()); err != nil || !strings.Contains(log.String(), other) {
+		t.Errorf("another process is not noticed (%v):\n%s", err, &log)
 	}
 }

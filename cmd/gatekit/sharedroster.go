@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -161,6 +162,11 @@ func (s *sharedRoster) lookOnce(ctx context.Context) error {
 		return err
 	}
 	if l.Changed {
+		if !slices.ContainsFunc(l.Entries, func(e shared.Entry) bool {
+			return e.Key.Name == s.name
+		}) {
+			s.published.At = time.Time{} // another user of the store noticed a loss: enter again
+		}
 		for _, e := range l.Entries {
 			if notEntered != nil && e.Key.Name == s.name {
 				continue // it may be of an earlier process, or the one that seemed to fail
@@ -188,7 +194,7 @@ func (s *sharedRoster) publish(ctx context.Context, e replicaEntry) error {
 			s.generation, s.published = generation, e
 			return nil
 		}
-		if !errors.Is(err, shared.ErrChanged) {
+		if !errors.Is(err, shared.ErrChanged) && !errors.Is(err, shared.ErrLost) {
 			return err
 		}
 		if _, s.generation, err = s.store.Get(ctx, key); err != nil {

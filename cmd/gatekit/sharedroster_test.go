@@ -31,6 +31,40 @@ func TestRosterAfterALoss(t *testing.T) {
 	}
 }
 
+// A replica enters the roster again also if something else in its process noticed the loss. When it
+// ends, it tells the others so in spite of a loss.
+func TestRosterAfterALossThatWasNoticed(t *testing.T) {
+	state := sharedtest.NewFaulty(&shared.Memory{})
+	g := &gateway{log: slog.New(slog.DiscardHandler), recording: &recording{audit: &audit.Log{}}}
+	s := &sharedRoster{gateway: g, store: state, name: "a", others: map[string]replicaEntry{}}
+	if err := s.look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	state.Lose()
+	if _, err := state.List(t.Context(), stopKind, 0); !errors.Is(err, shared.ErrLost) {
+		t.Fatalf("got %v, want shared.ErrLost", err)
+	}
+	for range 2 {
+		if err := s.look(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	all, err := replicaEntries(t.Context(), state)
+	if err != nil || len(all) != 1 || all[0].Ended {
+		t.Errorf("the roster has %v (%v), want this replica", all, err)
+	}
+	state.Lose()
+	g.roster.Store(s)
+	s.following = startBackground(t.Context(), func(context.Context) {})
+	if err := g.closeSharedRoster(); err != nil {
+		t.Error(err)
+	}
+	all, err = replicaEntries(t.Context(), state)
+	if err != nil || len(all) != 1 || !all[0].Ended {
+		t.Errorf("the roster has %v (%v), want that this replica has ended", all, err)
+	}
+}
+
 // unanswered is a store whose Swap is carried out, while the answer is lost.
 type unanswered struct{ shared.Store }
 

@@ -275,7 +275,8 @@ func (s *guardedServer) digestOf(item heldItem) string {
 	return ""
 }
 
-// Approves reports whether two guards approve the same of a server.
+// Approves reports whether two guards approve the same of a server. A guard of which a server is
+// Unread does not approve the same as one that knows what the replicas approve of it.
 func (g *Guard) Approves(other *Guard, server string) bool {
 	a, b := g.servers[server], other.servers[server]
 	if a == nil || b == nil {
@@ -284,7 +285,8 @@ func (g *Guard) Approves(other *Guard, server string) bool {
 	state := func(s *guardedServer) []string {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		all := []string{string(s.moved), string(s.First), string(s.Changed)}
+		all := []string{string(s.moved), string(s.First), string(s.Changed),
+			strconv.FormatBool(s.Unread)}
 		if s.approved == nil {
 			return all
 		}

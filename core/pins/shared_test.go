@@ -249,6 +249,22 @@ func TestGuardWithoutTheStore(t *testing.T) {
 	}
 }
 
+// Clients have to list again when it is known what the replicas approve, although that is nothing:
+// what was held back may be trusted from now on.
+func TestAServerThatWasReadLateIsApprovedAnew(t *testing.T) {
+	values := sharedtest.NewFaulty(&shared.Memory{})
+	values.Fail(shared.ErrUnavailable)
+	r := newReplica(t, values)
+	before := r.guard
+	r.wantListed("tools/list", []string{`{"name":"x"}`})
+	values.Fail(nil)
+	r.mustLook()
+	if r.guard.Approves(before, "s") {
+		t.Error("the guard approves the same as the one that did not know what is approved")
+	}
+	r.wantListed("tools/list", []string{`{"name":"x"}`}, "x")
+}
+
 // What the store has lost is stored again, and nothing is trusted anew meanwhile.
 func TestLostPinsAreStoredAgain(t *testing.T) {
 	for _, name := range []string{"by Look", "by Update"} {

@@ -110,13 +110,18 @@ func TestReplicasShareRates(t *testing.T) {
 		t.Errorf("the keys tell what they are for: %s", keys)
 	}
 
-	server.Kill(t)
+	away := kill(t, server)
 	for i, g := range all {
 		c := modern(t, g)
 		if m := callTool(t, c, "progress"); !harness.IsDenied(m) {
 			t.Errorf("replica %d: without the server, a call got %s", i, m.Raw)
 		}
-		if m := harness.Request(t, c, "prompts/get", `{"name":"box__plain"}`); m.Error != nil {
+		m := harness.Request(t, c, "prompts/get", `{"name":"box__plain"}`)
+		if !away.isShort() {
+			t.Log("the machine is too busy to check which requests pass without the server")
+			break
+		}
+		if m.Error != nil {
 			t.Errorf("replica %d: without the server, a request that no rule counts got %s", i,
 				m.Raw)
 		}
@@ -188,16 +193,22 @@ func TestReplicasCountAloneWithoutTheServer(t *testing.T) {
 	if m := callTool(t, modern(t, all[0]), "self"); m.Error != nil {
 		t.Fatalf("with the server, a call got %s", m.Raw)
 	}
-	server.Kill(t)
+	var clients []*mcptest.Client
+	for _, g := range all {
+		clients = append(clients, modern(t, g))
+	}
+	away := kill(t, server)
 	for i, g := range all {
-		c := modern(t, g)
-		begun := time.Now()
 		for n := range 3 {
 			want := n < 2 // a third of seven
-			if m := callTool(t, c, "echo"); harness.IsDenied(m) == want &&
-				time.Since(begun) < time.Minute {
+			if m := callTool(t, clients[i], "echo"); harness.IsDenied(m) == want &&
+				away.isShort() {
 				t.Errorf("replica %d: call %d without the server got %s", i, n, m.Raw)
 			}
+		}
+		if !away.isShort() {
+			t.Log("the machine is too busy to check what is counted without the server")
+			break
 		}
 		g.WantRecords("to_server request tools/call box echo pass",
 			"to_server request tools/call box echo deny")
@@ -208,7 +219,7 @@ func TestReplicasCountAloneWithoutTheServer(t *testing.T) {
 		}
 	}
 	server.Restart(t)
-	c := modern(t, all[1])
+	c := clients[1]
 	eventually(t, "the replicas count together again", func() bool {
 		if callTool(t, c, "progress").Error != nil {
 			return false

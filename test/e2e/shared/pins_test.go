@@ -211,9 +211,13 @@ func TestPinsWithoutTheServer(t *testing.T) {
 	config := sharedTable(server.Addr, `timeout = "2s"`) + trusting + box.config
 	all := startAllPinned(t, 2, config)
 	wantListed(t, all, "box__echo reads")
-	server.Kill(t)
+	away := kill(t, server)
 	box.declare("reads", tool("new", "is new"))
 	for i, r := range all {
+		if !away.isShort() {
+			t.Log("the machine is too busy to check what is listed without the server")
+			break
+		}
 		if got := r.listed(); !slices.Equal(got, []string{"box__echo reads"}) {
 			t.Errorf("replica %d without the server lists %q", i, got)
 		}
@@ -227,7 +231,9 @@ func TestPinsWithoutTheServer(t *testing.T) {
 			`{"name":"box__unlisted","arguments":{}}`)
 		return harness.IsDenied(m)
 	})
-	all[0].WantReasons("not as approved: shared state is not available")
+	if away.isShort() {
+		all[0].WantReasons("not as approved: shared state is not available")
+	}
 
 	file := filepath.Join(all[0].Dir, "gatekit.toml")
 	before, err := os.ReadFile(file)
@@ -237,16 +243,21 @@ func TestPinsWithoutTheServer(t *testing.T) {
 	harness.ReplaceFile(t, file, []byte(string(before)+"\n"+more.config))
 	eventually(t, "the new server is refused", func() bool {
 		harness.Request(t, all[0].client, "tools/call", `{"name":"more__echo","arguments":{}}`)
-		return slices.ContainsFunc(all[0].Records(), func(r harness.Record) bool {
+		return !away.isShort() || slices.ContainsFunc(all[0].Records(), func(r harness.Record) bool {
 			return r.String() == "to_server request tools/call more echo deny"
 		})
 	})
-	if got := all[0].listed(); !slices.Equal(got, []string{"box__echo reads"}) {
-		t.Errorf("with a server that was not read, the list is %q", got)
+	if away.isShort() {
+		if got := all[0].listed(); !slices.Equal(got, []string{"box__echo reads"}) {
+			t.Errorf("with a server that was not read, the list is %q", got)
+		}
+		all[0].WantRecords("to_client response tools/list more - hide")
+	} else {
+		t.Log("the machine is too busy to check the list with a server that was not read")
 	}
-	all[0].WantRecords("to_client response tools/list more - hide")
 
 	server.RestartEmpty(t)
+	wantRefusals(t, all, "") // nothing is stopped any more
 	wantListed(t, all[:1], "box__echo reads", "box__new is new", "more__echo reads")
 	late := startPinned(t, t.TempDir(), t.TempDir(), config)
 	box.declare("reads and mails", tool("new", "is new"))

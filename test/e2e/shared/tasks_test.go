@@ -206,18 +206,34 @@ func TestTasksWithoutTheServer(t *testing.T) {
 			ann, annThere := connectUser(t, all[0], i, "ann", revision),
 				connectUser(t, all[1], i, "ann", revision)
 			_, id := ann.createTask()
-			server.Kill(t)
-			if m := annThere.getTask(id); !harness.IsDenied(m) {
-				t.Errorf("a task that this replica does not know: %s, want a denial", m.Raw)
-			}
-			if m := ann.getTask(id); m.Error != nil {
-				t.Errorf("a task that this replica knows: %s, want the task", m.Raw)
-			}
-			if m := ann.do("prompts/get", `{"name":"own__plain"}`); m.Error != nil {
-				t.Errorf("a request without a task: %s, want a result", m.Raw)
-			}
-			if m, id := annThere.createTask(); !harness.IsDenied(m) || id != "" {
-				t.Errorf("a new task: %s, want a denial", m.Raw)
+			away := kill(t, server)
+			for _, check := range []func(){
+				func() {
+					if m := annThere.getTask(id); !harness.IsDenied(m) {
+						t.Errorf("a task that this replica does not know: %s, want a denial", m.Raw)
+					}
+				},
+				func() {
+					if m := ann.getTask(id); m.Error != nil {
+						t.Errorf("a task that this replica knows: %s, want the task", m.Raw)
+					}
+				},
+				func() {
+					if m := ann.do("prompts/get", `{"name":"own__plain"}`); m.Error != nil {
+						t.Errorf("a request without a task: %s, want a result", m.Raw)
+					}
+				},
+				func() {
+					if m, id := annThere.createTask(); !harness.IsDenied(m) || id != "" {
+						t.Errorf("a new task: %s, want a denial", m.Raw)
+					}
+				},
+			} {
+				if !away.isShort() {
+					t.Log("the machine is too busy to check what tasks do without the server")
+					return
+				}
+				check()
 			}
 			eventually(t, "the new task is cancelled", func() bool {
 				box.mu.Lock()

@@ -152,9 +152,15 @@ func TestReplicasShareOpenCalls(t *testing.T) {
 		}
 		clients = append(clients, c)
 	}
+	opened := time.Now() // the call counts for 6.25 seconds: the timeout, and a quarter of it
 	harness.StartWaitingCall(t, waiting, "box", "7", "tag")
 	for i, g := range all[1:] {
-		if m := callTool(t, clients[i], "echo"); !harness.IsDenied(m) {
+		m := callTool(t, clients[i], "echo")
+		if time.Since(opened) > 6*time.Second {
+			t.Log("the machine is too busy to check calls during an open one")
+			break
+		}
+		if !harness.IsDenied(m) {
 			t.Errorf("while a call is open at another replica, a call got %s", m.Raw)
 		}
 		g.WantRecords("to_server request tools/call box echo deny")

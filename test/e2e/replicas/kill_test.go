@@ -43,9 +43,6 @@ var (
 // nothing else to do.
 const soon = 2 * time.Second
 
-// victim is the replica that is killed.
-const victim = 1
-
 // TestReplicasSurviveKills puts a load of both eras on three replicas behind a balancer. It kills
 // one replica, starts it again, and kills the primary of the store. No call may be run twice, each
 // answered call was run once, each run has a record that was made before, and the logs verify. Only
@@ -88,6 +85,7 @@ type run struct {
 	probesDead  bool // whether the balancer sends requests to a dead replica, to see if it is back
 	subscribers []*subscriber
 
+	victim    int       // the replica that is killed
 	killing   time.Time // just before the replica had ended
 	returned  time.Time // when it served again
 	storeGone time.Time
@@ -107,11 +105,12 @@ func (r *run) faults(end context.CancelFunc) {
 	until := func(d time.Duration) { time.Sleep(time.Until(began.Add(d))) }
 
 	until(r.kill - time.Duration(r.held)*20*time.Millisecond)
-	sendHeld := r.canary.across(r.held, func() int { return victim })
+	r.victim = r.withMostSessions()
+	sendHeld := r.canary.across(r.held, func() int { return r.victim })
 	until(r.kill)
-	g := r.replicas[victim]
+	g := r.replicas[r.victim]
 	g.Killed = true
-	r.canary.down.Store(victim)
+	r.canary.down.Store(int64(r.victim))
 	r.killing = time.Now()
 	g.Cmd.Process.Kill()
 	<-g.Exited
@@ -123,7 +122,7 @@ func (r *run) faults(end context.CancelFunc) {
 	until(r.back)
 	g.KillChildren() // they have ended by now, with their standard input
 	again := g.StartAgain()
-	r.replicas[victim] = again
+	r.replicas[r.victim] = again
 	r.returned = time.Now()
 	r.canary.down.Store(-1)
 
@@ -144,6 +143,29 @@ func (r *run) faults(end context.CancelFunc) {
 		time.Sleep(100 * time.Millisecond)
 	}
 	r.announceChange()
+}
+
+// withMostSessions returns the replica with most sessions of legacy clients. Another replica may
+// have none, by chance, and then no client would learn that its session has ended.
+func (r *run) withMostSessions() (most int) {
+	opened, at := map[string]time.Time{}, map[string]int{} // the last session of each client
+	for i, g := range r.replicas {
+		for _, record := range g.Records() {
+			p := record.Principal
+			if record.String() == "to_client response initialize - - answer" &&
+				strings.Contains(p, "#legacy-") && record.Time.After(opened[p]) {
+				opened[p], at[p] = record.Time, i
+			}
+		}
+	}
+	sessions := make([]int, len(r.replicas))
+	for _, i := range at {
+		if sessions[i]++; sessions[i] > sessions[most] {
+			most = i
+		}
+	}
+	r.t.Logf("legacy clients have %v sessions at the replicas", sessions)
+	return most
 }
 
 // startClients starts all clients, and waits until the subscribers have subscribed.

@@ -25,6 +25,10 @@ type HTTP struct {
 	NoStream bool
 	// Answered, if set, is called with the answer to each POST, before its body is read.
 	Answered func(*http.Response)
+	// Unanswered, if set, is called when the connection of a POST broke before its answer.
+	Unanswered func(posted Message, err error)
+	// StreamRefused, if set, is called when the GET stream of a legacy client is not opened.
+	StreamRefused func(err error)
 
 	client  *http.Client
 	ctx     context.Context
@@ -150,6 +154,9 @@ func (h *HTTP) post(ctx context.Context, b []byte, m Message) error {
 	}
 	resp, err := h.client.Do(r)
 	if err != nil {
+		if h.Unanswered != nil && ctx.Err() == nil {
+			h.Unanswered(m, err)
+		}
 		return err
 	}
 	defer resp.Body.Close()
@@ -195,12 +202,17 @@ func (h *HTTP) listen(ctx context.Context) {
 		return
 	}
 	resp, err := h.client.Do(r)
-	if err != nil {
-		return
+	if err == nil {
+		defer resp.Body.Close()
+		if resp.StatusCode == http.StatusOK {
+			h.events(resp.Body, Message{})
+			return
+		}
+		body, _ := io.ReadAll(resp.Body)
+		err = fmt.Errorf("HTTP %s: %s", resp.Status, bytes.TrimSpace(body))
 	}
-	defer resp.Body.Close()
-	if resp.StatusCode == http.StatusOK {
-		h.events(resp.Body, Message{})
+	if h.StreamRefused != nil && ctx.Err() == nil {
+		h.StreamRefused(err)
 	}
 }
 

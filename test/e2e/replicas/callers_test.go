@@ -84,14 +84,18 @@ type caller struct {
 	mu      sync.Mutex
 	status  int    // of the last answer to a request
 	refusal string // the text of this answer if its status is an error
+	stream  error  // why the session has no stream
 	cancel  context.CancelFunc
 }
 
 // connect connects the client to the balancer.
 func (c *caller) connect() {
 	client, h := c.load.connect(c.load.url, c.name, c.revision)
-	h.Answered = c.answered
+	h.Answered, h.Unanswered, h.StreamRefused = c.answered, c.unanswered, c.streamRefused
 	c.client, c.opened = client, time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stream = nil
 }
 
 // answered is called with the answer to each POST. An error of HTTP ends the request that is in
@@ -121,8 +125,32 @@ func (c *caller) answered(r *http.Response) {
 	c.cancel()
 }
 
+// unanswered is called when the connection of a POST broke before its answer.
+func (c *caller) unanswered(posted mcptest.Message, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !posted.IsRequest() && c.cancel != nil {
+		c.refusal = fmt.Sprintf("%s no response: %v", lostMessage, err)
+		c.cancel()
+	}
+}
+
+// streamRefused is called when the stream of the session is not opened.
+func (c *caller) streamRefused(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stream = err
+}
+
+// noStream returns why the session has no stream, or nil if it has one.
+func (c *caller) noStream() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stream
+}
+
 // lostMessage begins the fault if the client's answer to a question of the server, or its first
-// notification, was refused.
+// notification, was refused or lost.
 const lostMessage = "the client's answer or notification got"
 
 // begin begins a request, and returns its context.
@@ -200,6 +228,23 @@ func (o outcome) isGatekits() bool {
 	return strings.HasPrefix(o.fault, "{") && !strings.Contains(o.fault, `"code":0,`)
 }
 
+// isBroken reports whether the connection broke before the answer. haproxy breaks it if it has sent
+// a request to a replica on a kept connection, and that replica was dead.
+func (o outcome) isBroken() bool { return o.status == 0 && hasBroken(o.fault) }
+
+// hasBroken reports whether a fault is a connection that broke before the answer.
+func hasBroken(fault string) bool {
+	return strings.Contains(fault, ": EOF") || strings.Contains(fault, "connection reset by peer")
+}
+
+// balancerRefusedStream reports whether the session has no stream because the balancer, and not
+// Gatekit, refused it.
+func (o outcome) balancerRefusedStream() bool {
+	_, refusal, ok := strings.Cut(o.fault, noStream)
+	return ok && !strings.Contains(refusal, "jsonrpc") && (hasBroken(refusal) ||
+		strings.HasPrefix(refusal, " HTTP 502 ") || strings.HasPrefix(refusal, " HTTP 503 "))
+}
+
 // work makes calls until the load ends. pick returns the server of a call, the question that
 // the server asks during the call, and whether it announces that its tools have changed.
 func (c *caller) work(pick func(n int) (server, ask string, change bool)) {
@@ -238,19 +283,22 @@ func (c *caller) work(pick func(n int) (server, ask string, change bool)) {
 }
 
 // awaitChange waits for the notification that the tools of a server have changed, on the stream of
-// the session. If the stream may have been at the killed replica, it does not wait for long. The
-// client then opens a new session.
+// the session. If there is no stream, or it may have been at the killed replica, it does not wait for
+// long. The client then opens a new session.
 func (c *caller) awaitChange(mark int, o *outcome) {
 	c.load.mu.Lock()
 	killed := c.load.killed
 	c.load.mu.Unlock()
 	limit := callTime
-	if !killed.IsZero() && c.opened.Before(killed) {
+	if !killed.IsZero() && c.opened.Before(killed) || c.noStream() != nil {
 		limit = 2 * time.Second
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.load.ctx), limit)
 	defer cancel()
 	if _, err := c.client.AwaitMethod(ctx, mark, "notifications/tools/list_changed"); err != nil {
+		if refusal := c.noStream(); refusal != nil {
+			err = fmt.Errorf("%s %w", noStream, refusal)
+		}
 		o.fault = fmt.Sprintf("%s of a session that is %v old: %v", noChange,
 			time.Since(c.opened).Round(time.Millisecond), err)
 		c.close() // the stream may have ended
@@ -258,8 +306,12 @@ func (c *caller) awaitChange(mark int, o *outcome) {
 	o.ended = time.Now()
 }
 
-// noChange begins the fault of a call whose notification did not arrive.
-const noChange = "no list_changed on the stream"
+// noChange begins the fault of a call whose notification did not arrive. If the stream was not
+// opened, it also contains noStream.
+const (
+	noChange = "no list_changed on the stream"
+	noStream = "the stream was refused:"
+)
 
 // subscriber is a modern client that subscribes to changes, and subscribes again when the
 // subscription ends.

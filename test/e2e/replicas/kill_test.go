@@ -383,8 +383,11 @@ func (r *run) excuse(o outcome, ran int) string {
 	// the first request of a call that asks has run it; its answers are another request
 	case (ran == 0 || o.asks && ran == 1) && !o.isGatekits() && o.ended.After(r.killing) &&
 		o.began.Before(refused) && (o.status == http.StatusBadGateway ||
-		o.status == http.StatusServiceUnavailable || strings.HasPrefix(o.fault, lostMessage)):
+		o.status == http.StatusServiceUnavailable || strings.HasPrefix(o.fault, lostMessage) ||
+		o.isBroken()):
 		return "sent to the dead replica by the balancer"
+	case o.balancerRefusedStream() && o.opened.Before(refused) && !o.ended.Before(r.killing):
+		return "the stream was sent to the dead replica by the balancer"
 	case ran == 0 && o.asks && o.server == modernServer &&
 		strings.Contains(o.fault, "shared state is not available"):
 		if o.ended.After(r.storeGone) && o.began.Before(r.storeBack.Add(r.limit)) {

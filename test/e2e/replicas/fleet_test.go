@@ -45,8 +45,9 @@ type fleet struct {
 	relay         *redistest.Relay  // to the primary
 }
 
-// startFleet starts the replicas.
-func startFleet(t *testing.T) *fleet {
+// startFleet starts the replicas, with tables that are added to their configuration. On a busy
+// machine, policies may have no verdict in time, and then they deny.
+func startFleet(t *testing.T, tables string) *fleet {
 	t.Helper()
 	f := &fleet{t: t, issuer: issuertest.Start(t)}
 	f.primary = redistest.Start(t)
@@ -77,7 +78,7 @@ bodies = "redacted"
 reasons = true
 [limits]
 sessions = 20000
-`, f.relay.Addr, storeTimeout, f.issuer.URL) + harness.PolicyFile(t, policy) + startServers(t, f.ledger)
+`, f.relay.Addr, storeTimeout, f.issuer.URL) + tables + startServers(t, f.ledger)
 	for i := range replicaCount {
 		f.replicas = append(f.replicas, harness.StartHTTPIn(t, dirs[i],
 			"public_url = \"https://gatekit.example\"\n"+

@@ -66,7 +66,7 @@ func TestReplicasSurviveKills(t *testing.T) {
 		}},
 	} {
 		t.Run(b.name, func(t *testing.T) {
-			f := startFleet(t)
+			f := startFleet(t, harness.PolicyFile(t, policy))
 			r := &run{plan: p, probesDead: b.name == "nginx", canary: newCanary(f)}
 			ctx, end := context.WithCancel(t.Context())
 			r.load = &load{fleet: f, url: "http://" + b.start(t, f.urls()...) + "/mcp", ctx: ctx,

@@ -70,7 +70,7 @@ func TestTicketsAreUsedOnce(t *testing.T) {
 	if isLong() {
 		races = 10_000
 	}
-	f := startFleet(t)
+	f := startFleet(t, "")
 	var refused atomic.Int64
 	var all sync.WaitGroup
 	for w := range workers {
@@ -114,7 +114,7 @@ func TestTicketsAreUsedOnce(t *testing.T) {
 // each replica.
 func TestForeignIDsAreRefused(t *testing.T) {
 	harness.Long(t, "starts three replicas")
-	f := startFleet(t)
+	f := startFleet(t, "")
 	owner, h := f.connect(f.replicas[0].URL, "owner", "2025-11-25")
 	defer owner.Close()
 	harness.Handshake(t, owner)
@@ -183,7 +183,7 @@ func members(object json.RawMessage) (all map[string]json.RawMessage) {
 // ticket is not valid any more, and makes the call again.
 func TestTicketOfADeadReplica(t *testing.T) {
 	harness.Long(t, "starts three replicas")
-	f := startFleet(t)
+	f := startFleet(t, "")
 	a := f.asking(t, "owner")
 	params := a.begin(t, 0, legacyServer, "parked")
 	f.replicas[0].Killed = true

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
@@ -186,6 +187,16 @@ func TestNoRequestIsSentTwice(t *testing.T) {
 func TestRequestsAvoidADeadReplica(t *testing.T) {
 	eachBalancer(t, func(t *testing.T, b *backends) {
 		b.servers[1].Close()
+		// If another test starts a process at the same time, that process has the closed listener
+		// for a moment, until it runs its program.
+		harness.WaitUntilAtMost(t, "servers that still listen", 0, func() int {
+			c, err := net.Dial("tcp", b.servers[1].Listener.Addr().String())
+			if err != nil {
+				return 0
+			}
+			c.Close()
+			return 1
+		})
 		for n := range 9 {
 			name := fmt.Sprint(n)
 			if status := b.post(t, name, strings.NewReader("{}")); status != http.StatusOK {

@@ -283,8 +283,8 @@ func (c *caller) work(pick func(n int) (server, ask string, change bool)) {
 }
 
 // awaitChange waits for the notification that the tools of a server have changed, on the stream of
-// the session. If there is no stream, or it may have been at the killed replica, it does not wait for
-// long. The client then opens a new session.
+// the session. If there is no stream, or it may have been at the killed replica, it does not wait
+// for long. The client then opens a new session.
 func (c *caller) awaitChange(mark int, o *outcome) {
 	c.load.mu.Lock()
 	killed := c.load.killed

@@ -69,13 +69,8 @@ func newReplica(t *testing.T, name string, secure *tls.Config, stateKey string) 
 	refused *atomic.Int64) {
 	t.Helper()
 	refused = new(atomic.Int64)
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := free.Addr().String()
-	free.Close()
-	r, err = Listen(Options{Name: name, Listen: address, Advertise: address, TLS: secure,
+	const anyPort = "127.0.0.1:0"
+	r, err := Listen(Options{Name: name, Listen: anyPort, Advertise: anyPort, TLS: secure,
 		StateKey: []byte(strings.Repeat(stateKey, 32)),
 		RecordRefusal: func(_ context.Context, _ *http.Request, status int, reason string) {
 			refused.Add(1)
@@ -84,6 +79,7 @@ func newReplica(t *testing.T, name string, secure *tls.Config, stateKey string) 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.Close() })
+	r.o.Advertise = r.Addr().String()
 	return r, refused
 }
 
@@ -307,7 +303,7 @@ func TestFailuresOfForwarding(t *testing.T) {
 	stranger, _ := newReplica(t, "stranger", newAuthority(t).tls(t), "k")
 	go stranger.Serve(t.Context(), echo{})
 	gone, _ := newReplica(t, "gone", ca.tls(t), "k")
-	gone.Close()
+	gone.o.Advertise = "127.0.0.1:1" // no process listens there
 	for owner, want := range map[*Replica]error{breaking: ErrLost, stranger: ErrUnreachable,
 		gone: ErrGone} {
 		r := httptest.NewRequest(http.MethodPost, "/mcp", nil)

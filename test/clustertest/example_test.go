@@ -24,16 +24,10 @@ import (
 
 // eachBalancer runs a test with each balancer in front of three servers.
 func eachBalancer(t *testing.T, f func(t *testing.T, b *backends)) {
-	eachBalancerOfLate(t, 0, f)
-}
-
-// eachBalancerOfLate is eachBalancer with servers that answer probes late.
-func eachBalancerOfLate(t *testing.T, late time.Duration,
-	f func(t *testing.T, b *backends)) {
 	for _, name := range clustertest.ExampleBalancers() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := &backends{name: name, late: late, received: map[string][]int{}}
+			b := &backends{name: name, received: map[string][]int{}}
 			var urls []string
 			for i := range b.servers {
 				b.servers[i] = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
@@ -56,8 +50,6 @@ type backends struct {
 	servers [3]*httptest.Server
 	handler func(w http.ResponseWriter, r *http.Request) // for requests that are no probes
 	ready   [3]atomic.Int32                              // the status of /readyz; 0 means 200
-	late    time.Duration                                // of the answers of /readyz
-	probes  [3]atomic.Int32                              // how often /readyz has answered
 
 	mu       sync.Mutex
 	received map[string][]int // the servers that received a request, by its name
@@ -67,9 +59,7 @@ const headerName = "Test-Name" // has the name of a request
 
 func (b *backends) serve(i int, w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/readyz" {
-		time.Sleep(b.late)
 		w.WriteHeader(max(int(b.ready[i].Load()), http.StatusOK))
-		b.probes[i].Add(1)
 		return
 	}
 	name := r.Header.Get(headerName)
@@ -297,26 +287,6 @@ func TestReplicaThatIsNotReadyGetsNoRequests(t *testing.T) {
 			}
 			if time.Now().After(deadline) {
 				t.Fatal("the replica still gets requests")
-			}
-		}
-	})
-}
-
-// TestBusyReplicasGetRequests has replicas that answer their probes late, as on a busy machine. If
-// the balancer took them out, clients would get errors although all replicas serve.
-func TestBusyReplicasGetRequests(t *testing.T) {
-	eachBalancerOfLate(t, time.Second, func(t *testing.T, b *backends) {
-		if b.name == "haproxy" { // it takes a replica out after two probes
-			for i := range b.probes {
-				harness.WaitUntilAtMost(t, "missing probes", 0, func() int {
-					return 3 - min(3, int(b.probes[i].Load()))
-				})
-			}
-		}
-		for n := range 9 {
-			name := fmt.Sprint(n)
-			if status := b.post(t, name, strings.NewReader("{}")); status != http.StatusOK {
-				t.Errorf("request %d got status %d", n, status)
 			}
 		}
 	})

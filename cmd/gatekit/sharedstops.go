@@ -215,23 +215,33 @@ func (s *sharedStops) publish(ctx context.Context, x stop.Stop) error {
 	if s == nil {
 		return nil
 	}
-	x.Shared = true
-	value, err := json.Marshal(x)
-	if err == nil {
-		_, err = s.store.Swap(ctx, stopKey(x.Scope), 0, value, 0)
-	}
-	if errors.Is(err, shared.ErrChanged) { // another replica has stopped the same
-		err = nil
-	}
-	if err != nil {
+	if err := publishStop(ctx, s.store, x); err != nil {
 		s.seen = 0 // so that the next sync applies, and tries again
 		return fmt.Errorf("the stop is in force in this replica, and not yet in the others: %w",
 			err)
 	}
+	x.Shared = true
 	if _, err := s.gateway.stops.Stop(x); err != nil {
 		return fmt.Errorf("store that the stop is shared: %w", err)
 	}
 	return nil
+}
+
+// publishStop stores a stop for all replicas.
+func publishStop(ctx context.Context, v shared.Values, x stop.Stop) error {
+	x.Shared = true
+	value, err := json.Marshal(x)
+	if err != nil {
+		return err
+	}
+	_, err = v.Swap(ctx, stopKey(x.Scope), 0, value, 0)
+	if errors.Is(err, shared.ErrLost) { // the next call uses the store as it is now
+		_, err = v.Swap(ctx, stopKey(x.Scope), 0, value, 0)
+	}
+	if errors.Is(err, shared.ErrChanged) { // another replica has stopped the same
+		err = nil
+	}
+	return err
 }
 
 // withdraw tells the other replicas that stops have ended. gateway.stopping must be held.
@@ -239,8 +249,13 @@ func (s *sharedStops) withdraw(ctx context.Context, stops []stop.Stop) error {
 	if s == nil {
 		return nil
 	}
+	return withdrawStops(ctx, s.store, stops)
+}
+
+// withdrawStops removes stops for all replicas.
+func withdrawStops(ctx context.Context, v shared.Values, stops []stop.Stop) error {
 	for _, x := range stops {
-		if _, _, err := s.store.Take(ctx, stopKey(x.Scope)); err != nil {
+		if _, _, err := v.Take(ctx, stopKey(x.Scope)); err != nil {
 			return fmt.Errorf("the stop stays in force, because the other replicas could not be "+
 				"told: %w", err)
 		}

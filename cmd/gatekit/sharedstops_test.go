@@ -14,8 +14,23 @@ import (
 	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
 	"gatekit/core/shared"
+	"gatekit/core/shared/sharedtest"
 	"gatekit/core/stop"
 )
+
+// A stop reaches the others also if it is the first to notice a loss.
+func TestStopThatNoticesALoss(t *testing.T) {
+	store := sharedtest.NewFaulty(&shared.Memory{})
+	store.Lose()
+	box := stop.Stop{Scope: stop.Scope{Server: "box"}}
+	if err := publishStop(t.Context(), store, box); err != nil {
+		t.Error(err)
+	}
+	l, err := store.List(t.Context(), stopKind, 0)
+	if err != nil || len(l.Entries) != 1 {
+		t.Errorf("%d stops are shared (%v), want 1", len(l.Entries), err)
+	}
+}
 
 // fullStore takes no values while it is full, and can be read.
 type fullStore struct {

@@ -44,6 +44,7 @@ type stopTargets struct {
 	onlyWrap bool   // the processes of gatekit wrap
 	log      string // of the configuration; in it, a command records if no process runs
 	key      string
+	config   *config.Config // nil with onlyWrap
 }
 
 // targets returns the processes of the configuration, or those of gatekit wrap if there is none.
@@ -51,7 +52,7 @@ func (o *stopOptions) targets(cmd *cobra.Command) (t stopTargets, err error) {
 	c, err := loadConfig(o.path)
 	switch {
 	case err == nil:
-		t.log, t.key = c.Audit.File, c.Audit.Key
+		t.log, t.key, t.config = c.Audit.File, c.Audit.Key, c
 		if scoped := o.scope.Server; scoped != "" && !slices.ContainsFunc(c.Servers,
 			func(s config.Server) bool { return s.Name == scoped }) {
 			fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s has no server %s\n", c.File,
@@ -164,8 +165,8 @@ func (o *stopOptions) stop(cmd *cobra.Command) error {
 			if _, err := k.Stop(s); err != nil {
 				return err
 			}
-			return recordStop(events, s.Scope, "stop_traffic", s.Scope.String()+", by "+s.By+": "+
-				s.Reason)
+			return errors.Join(recordStop(events, s.Scope, "stop_traffic", s.Scope.String()+
+				", by "+s.By+": "+s.Reason), t.publish(cmd.Context(), k, s))
 		})
 	}
 	if err != nil {
@@ -176,8 +177,12 @@ func (o *stopOptions) stop(cmd *cobra.Command) error {
 			Ended: ended})
 	}
 	if reached == 0 {
-		fmt.Fprintf(cmd.OutOrStdout(),
-			"stopped %s; no Gatekit runs: it holds from the next start\n", s.Scope)
+		text := "stopped %s; no Gatekit runs: it holds from the next start\n"
+		if t.isShared() {
+			text = "stopped %s in the other replicas; no Gatekit runs here: here, it holds from " +
+				"the next start\n"
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), text, s.Scope)
 		return nil
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "stopped %s in %s; %s ended\n", s.Scope,
@@ -221,10 +226,8 @@ func (o *stopOptions) resume(cmd *cobra.Command) error {
 	reached, _, err := t.each(controlRequest{Command: "resume", Resume: &r})
 	if reached == 0 && err == nil {
 		err = t.change(func(k *stop.Keeper, events *pipeline.Pipeline) error {
-			return k.Resume(r.Scope, r.All, func(stops []stop.Stop) error {
-				return recordResume(events, stops, fmt.Sprintf("user id %d with gatekit resume",
-					os.Geteuid()))
-			})
+			r.By = fmt.Sprintf("user id %d with gatekit resume", os.Geteuid())
+			return t.resume(cmd.Context(), k, events, r)
 		})
 	}
 	if err != nil {

@@ -26,8 +26,9 @@ type SharedSessions struct {
 	// Idle is how long the state of a session is kept after its last message, at least. Messages
 	// that need nothing of it renew it, too, once in a quarter of this time.
 	Idle time.Duration
-	// After the state was lost, sessions have the label LostLabel for the time Idle. If DenyLost is
-	// set, what needs the state is denied for this time instead.
+	// After the state was lost, the messages of the time Idle and a quarter of it give their
+	// sessions the label LostLabel. If DenyLost is set, what needs the state is also denied for
+	// this time.
 	DenyLost bool
 }
 
@@ -149,17 +150,17 @@ func (s *Stage) share(ctx context.Context, session *session, m *mcp.Message,
 		}
 		labels = union(labels, own.Labels)
 	}
-	if since := s.shared.State.Lost(); !since.IsZero() && time.Since(since) < s.shared.Idle {
-		if s.shared.DenyLost {
-			state.undo(ctx)
-			return state, sharedLost, nil
-		}
+	if s.shared.isIncomplete() {
 		if !slices.Contains(labels, LostLabel) { // other replicas may not know of the loss
 			if reason := s.shareLabels(ctx, m, []string{LostLabel}); reason != "" {
 				state.undo(ctx)
 				return state, reason, nil
 			}
 			labels = append(slices.Clip(labels), LostLabel)
+		}
+		if s.shared.DenyLost {
+			state.undo(ctx)
+			return state, sharedLost, nil
 		}
 	}
 	state.labels = labels
@@ -173,15 +174,27 @@ func (s *SharedSessions) renewal() time.Duration { return s.Idle / 4 }
 // ttl is how long the state of a session is kept after a renewal.
 func (s *SharedSessions) ttl() time.Duration { return s.Idle + s.renewal() }
 
+// isIncomplete reports whether the state of a session that is in use may have been lost lately. A
+// session in use is renewed within this time after a loss, however few messages it has.
+func (s *SharedSessions) isIncomplete() bool {
+	since := s.State.Lost()
+	return !since.IsZero() && time.Since(since) < s.ttl()
+}
+
 // renewShared keeps the state of a session that is in use, although its messages need nothing of
-// it: otherwise, a session could wait until its labels are forgotten. If the state is not available
-// now, a later message tries again, long before the time is over.
+// it: otherwise, a session could wait until its labels are forgotten, or until the loss of its
+// labels is. If the state is not available now, a later message tries again, long before the time
+// is over.
 func (s *Stage) renewShared(ctx context.Context, session *session, m *mcp.Message) {
 	now := time.Now()
 	if !readsSharedState(s.reads) || !session.takeRenewal(now, now.Add(s.shared.renewal()/4)) {
 		return
 	}
-	if _, reason := s.track(ctx, sessionKey(m), shared.Change{TTL: s.shared.ttl()}); reason == "" {
+	_, reason := s.track(ctx, sessionKey(m), shared.Change{TTL: s.shared.ttl()})
+	if reason == "" && s.shared.isIncomplete() {
+		reason = s.shareLabels(ctx, m, []string{LostLabel})
+	}
+	if reason == "" {
 		session.setRenewal(now.Add(s.shared.renewal()))
 	}
 }

@@ -2,6 +2,7 @@ package policies_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -288,15 +289,43 @@ func TestLostStateOfSessions(t *testing.T) {
 			if refused(t, s, called("other", `{}`)) {
 				t.Error("a call that needs no labels is denied")
 			}
-			wait := time.Minute
-			if !deny {
-				wait = 75 * time.Second // the label is kept for longer than it is set
-			}
-			time.Sleep(wait)
+			// The label is kept for a quarter more, and then a session that is not in use ends.
+			time.Sleep(75 * time.Second)
 			if refused(t, s, called("send", `{}`)) {
 				t.Error("a call is denied after session_idle")
 			}
 		})
+	}
+}
+
+// A session that is in use does not forget that its labels were lost, however few messages it has,
+// and also if none of them needs labels for a time.
+func TestSessionsInUseStayLost(t *testing.T) {
+	for _, deny := range []bool{false, true} {
+		for _, pause := range []time.Duration{time.Second, 14 * time.Second, 59 * time.Second} {
+			synctest.Test(t, func(t *testing.T) {
+				state := sharedtest.NewFaulty(&shared.Memory{})
+				s := replicaOf(t, state, taintRules, func(o *policies.Options) {
+					o.Shared.DenyLost = deny
+				})
+				inspected(t, s, answered(called("read", `{}`), `{}`))
+				time.Sleep(14 * time.Second)
+				state.Lose()
+				// another user of the state notices the loss
+				if _, err := state.List(t.Context(), "x", 0); !errors.Is(err, shared.ErrLost) {
+					t.Fatalf("got %v, want shared.ErrLost", err)
+				}
+				for began := time.Now(); time.Since(began) < 5*time.Minute; {
+					if refused(t, s, called("other", `{}`)) {
+						t.Error("a call that needs no labels is denied")
+					}
+					time.Sleep(pause)
+				}
+				if !refused(t, s, called("send", `{}`)) {
+					t.Errorf("with a call each %v, the session has forgotten the loss", pause)
+				}
+			})
+		}
 	}
 }
 

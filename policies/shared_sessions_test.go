@@ -329,6 +329,42 @@ func TestSessionsInUseStayLost(t *testing.T) {
 	}
 }
 
+// countedTracks counts the calls of Track.
+type countedTracks struct {
+	shared.Store
+	calls atomic.Int64
+}
+
+func (c *countedTracks) Track(ctx context.Context, k shared.Key, change shared.Change) (
+	shared.Tracked, error) {
+	c.calls.Add(1)
+	return c.Store.Track(ctx, k, change)
+}
+
+// Messages that need nothing of the state ask it only once in a quarter of the time, unless it is
+// away.
+func TestRenewalsAreRare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		faulty := sharedtest.NewFaulty(&shared.Memory{})
+		state := &countedTracks{Store: faulty}
+		s := replicaOf(t, state, taintRules, nil)
+		during := func(d time.Duration) int64 {
+			before := state.calls.Load()
+			for began := time.Now(); time.Since(began) < d; time.Sleep(time.Second) {
+				inspected(t, s, called("other", `{}`))
+			}
+			return state.calls.Load() - before
+		}
+		if n := during(time.Minute); n != 4 {
+			t.Errorf("the state was asked %d times in a minute, want 4 times", n)
+		}
+		faulty.Fail(shared.ErrUnavailable)
+		if n := during(time.Minute); n != 15 {
+			t.Errorf("without the state, it was asked %d times in a minute, want 15 times", n)
+		}
+	})
+}
+
 // A replica that does not know of the loss learns the label from another one.
 func TestOtherReplicasLearnOfALoss(t *testing.T) {
 	memory := &shared.Memory{}

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"gatekit/test/peers"
 )
 
 // route is a pair of transports: the transport of the client and the transport of the server.
@@ -254,11 +256,9 @@ func (s setup) dialStdio(t *target, p *process) {
 	t.client, t.closers = c, append(t.closers, c.close)
 }
 
-// freeAddress returns a loopback address with a free port.
+// freeAddress returns a loopback address with a free port. It stays reserved for the processes of
+// this one until this one ends.
 func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), l.Close()
+	address, _, err := peers.Reserve()
+	return address, err
 }

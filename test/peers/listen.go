@@ -11,7 +11,7 @@ import (
 // take the port first, and this test would connect to the other test's server.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
-	address, free, err := reserve()
+	address, free, err := Reserve()
 	if err != nil {
 		t.Fatal(err)
 	}

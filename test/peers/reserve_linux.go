@@ -6,11 +6,11 @@ import (
 	"syscall"
 )
 
-// reserve returns a loopback address and reserves it until free is called. A socket that is bound
-// to the address but does not listen reserves it: Linux does not choose the port of this socket for
-// other listeners. A listener that names the port can still use the address if it has SO_REUSEADDR,
-// which Go and Node set.
-func reserve() (address string, free func(), err error) {
+// Reserve returns a loopback address and reserves it until free is called, as FreeAddress does. A
+// socket that is bound to the address but does not listen reserves it: Linux does not choose the
+// port of this socket for other listeners. A listener that names the port can still use the address
+// if it has SO_REUSEADDR, which Go and Node set.
+func Reserve() (address string, free func(), err error) {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return "", nil, os.NewSyscallError("socket", err)

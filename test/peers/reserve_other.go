@@ -4,9 +4,9 @@ package peers
 
 import "net"
 
-// reserve returns an address that no process listens on now. These systems cannot reserve an
+// Reserve returns an address that no process listens on now. These systems cannot reserve an
 // address for another process.
-func reserve() (address string, free func(), err error) {
+func Reserve() (address string, free func(), err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", nil, err

@@ -61,6 +61,13 @@ func Start(t testing.TB, settings ...string) *Server {
 	return s
 }
 
+// FreeAddress returns a loopback address for a further port of a server. It stays reserved until
+// the test ends.
+func FreeAddress(t testing.TB) string {
+	t.Helper()
+	return peers.FreeAddress(t)
+}
+
 // StartReplica starts a replica of a server, and returns when it has all data.
 func StartReplica(t testing.TB, primary *Server, settings ...string) *Server {
 	t.Helper()

@@ -22,7 +22,6 @@ import (
 	"time"
 
 	"gatekit/core/shared"
-	"gatekit/test/peers"
 	"gatekit/test/redistest"
 	"gatekit/transport/valkey"
 )
@@ -428,7 +427,7 @@ func TestTLS(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	addr := peers.FreeAddress(t)
+	addr := redistest.FreeAddress(t)
 	_, port, _ := net.SplitHostPort(addr)
 	redistest.Start(t, "--tls-port", port, "--tls-auth-clients", "no",
 		"--tls-cert-file", filepath.Join(dir, "cert.pem"),

@@ -456,8 +456,8 @@ func (f *fleet) awaitCall(i int, tool, want string) {
 	})
 }
 
-// wantCommand runs a command beside a replica. want is a part of its error, or "" if it succeeds. If
-// the failure is delayed, the command may fail before because shared state is not available.
+// wantCommand runs a command beside a replica. want is a part of its error, or "" if it succeeds.
+// If the failure is delayed, the command may fail before because shared state is not available.
 func (f *fleet) wantCommand(i int, want string, args ...string) {
 	f.t.Helper()
 	output, ok := f.all[i].gatekit(args...)

@@ -264,9 +264,9 @@ func TestPinsWithoutTheServer(t *testing.T) {
 	harness.ReplaceFile(t, file, []byte(string(before)+"\n"+more.config))
 	eventually(t, "the new server is refused", func() bool {
 		harness.Request(t, all[0].client, "tools/call", `{"name":"more__echo","arguments":{}}`)
-		return !away.isShort() || slices.ContainsFunc(all[0].Records(), func(r harness.Record) bool {
-			return r.String() == "to_server request tools/call more echo deny"
-		})
+		const denied = "to_server request tools/call more echo deny"
+		return !away.isShort() || slices.ContainsFunc(all[0].Records(),
+			func(r harness.Record) bool { return r.String() == denied })
 	})
 	if away.isShort() {
 		if got := all[0].listed(); !slices.Equal(got, []string{"box__echo reads"}) {

@@ -209,6 +209,9 @@ func (s *Shared) use(id string) bool {
 		return ok
 	}
 	_, err := s.Values.Swap(context.Background(), sharedKey(id), a.generation, nil, 0)
+	if errors.Is(err, shared.ErrChanged) || errors.Is(err, shared.ErrLost) {
+		s.looked = time.Time{} // it does not hold any more: learn that before the next message
+	}
 	if err != nil {
 		return false
 	}

@@ -192,6 +192,31 @@ func TestSharedOnceIsUsedByOneReplica(t *testing.T) {
 	}
 }
 
+// A replica whose use comes too late learns at once that the allowance does not hold any more.
+func TestSharedOnceIsUsedElsewhere(t *testing.T) {
+	for name, end := range map[string]func(r *replicas, id string){
+		"used": func(r *replicas, id string) { r.b.Use(id) },
+		"lost": func(r *replicas, _ string) { r.faulty.Lose() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newReplicas()
+			x := r.new("x")
+			x.Once = true
+			if err := r.a.Add(x); err != nil {
+				t.Fatal(err)
+			}
+			if !r.a.Holds(x.ID) {
+				t.Error("the allowance does not hold")
+			}
+			end(r, x.ID)
+			if r.a.Use(x.ID) || r.a.Holds(x.ID) {
+				t.Error("the allowance holds still")
+			}
+			r.ofA.want(t, "ended x, expired false")
+		})
+	}
+}
+
 // Without the store, nothing is allowed; what was allowed holds again when it is back, but not what
 // was removed meanwhile.
 func TestNothingIsAllowedWithoutTheStore(t *testing.T) {

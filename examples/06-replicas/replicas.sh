@@ -33,7 +33,7 @@ keepers= redis_keeper=
 end() {
 	trap '' INT TERM HUP
 	echo 'ending ...'
-	for keeper in $keepers; do kill "$keeper"; done
+	for keeper in $keepers; do kill "$keeper" || :; done # one may have ended
 	for keeper in $keepers; do wait "$keeper" || :; done
 	[ -z "$redis_keeper" ] || { kill "$redis_keeper" && wait "$redis_keeper" || :; }
 	rm -r run

@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
-	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 	"gatekit/core/shared"
 	"gatekit/core/stop"
@@ -54,18 +52,9 @@ func (t stopTargets) resume(ctx context.Context, k *stop.Keeper, events *pipelin
 		return fmt.Errorf("the stop stays in force, because the other replicas could not be "+
 			"told: %w", err)
 	}
-	isRecorded := false
-	err = k.Resume(r.Scope, r.All, func(stops []stop.Stop) error {
-		if err := recordResume(events, stops, r.By); err != nil {
-			return err
-		}
-		isRecorded = true
+	_, err = r.end(k, events, func(stops []stop.Stop) error {
 		return withdrawStops(ctx, state, stops)
 	})
-	if err != nil && isRecorded {
-		return errors.Join(err, events.RecordEvent(context.Background(), &mcp.Message{},
-			"stop_traffic", "the stop stays in force", err))
-	}
 	return err
 }
 

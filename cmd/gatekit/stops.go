@@ -136,6 +136,24 @@ type resumeRequest struct {
 	By  string `json:"-"`
 }
 
+// end records the end of stops, tells the other replicas with withdraw, and ends the stops. If one
+// of these fails, they stay in force, which is recorded.
+func (r *resumeRequest) end(k *stop.Keeper, events *pipeline.Pipeline,
+	withdraw func([]stop.Stop) error) (ended []stop.Stop, err error) {
+	err = k.Resume(r.Scope, r.All, func(stops []stop.Stop) error {
+		ended = stops
+		if err := recordResume(events, stops, r.By); err != nil {
+			return err
+		}
+		return withdraw(stops)
+	})
+	if err != nil && ended != nil {
+		err = errors.Join(err, events.RecordEvent(context.Background(), nil, "stop_traffic",
+			"the stop stays in force", err))
+	}
+	return ended, err
+}
+
 // resumeTraffic ends stops. Only the control socket and the admin endpoint call it.
 func (g *gateway) resumeTraffic(r resumeRequest) error {
 	g.stopping.Lock()
@@ -144,19 +162,10 @@ func (g *gateway) resumeTraffic(r resumeRequest) error {
 		return fmt.Errorf("the file %s would stop everything again\nhint: remove it first",
 			g.stopFile)
 	}
-	var ended []stop.Stop
-	err := g.stops.Resume(r.Scope, r.All, func(stops []stop.Stop) error {
-		ended = stops
-		if err := recordResume(g.recording.events, stops, r.By); err != nil {
-			return err
-		}
+	ended, err := r.end(g.stops, g.recording.events, func(stops []stop.Stop) error {
 		return g.sharedStops.withdraw(context.Background(), stops)
 	})
 	if err != nil {
-		if ended != nil {
-			return errors.Join(err, g.recording.event(context.Background(), "stop_traffic",
-				"the stop stays in force", err))
-		}
 		return err
 	}
 	for _, s := range ended {

@@ -380,7 +380,7 @@ func (r *run) excuse(o outcome, ran int) string {
 	case wasInFlight && (slices.Contains([]int{0, http.StatusOK, http.StatusBadGateway,
 		http.StatusServiceUnavailable, http.StatusNotFound, http.StatusBadRequest}, o.status)):
 		return "in flight at the killed replica"
-	// the first request of a call that asks has run it; its answers are another request
+	// A call that asks the client has run before the client sends its answers.
 	case (ran == 0 || o.asks && ran == 1) && !o.isGatekits() && o.ended.After(r.killing) &&
 		o.began.Before(refused) && (o.status == http.StatusBadGateway ||
 		o.status == http.StatusServiceUnavailable || strings.HasPrefix(o.fault, lostMessage) ||
